@@ -73,7 +73,6 @@ class Memory:
         spec: ModelSpec,
         store: Store,
         *,
-        archive: Archive | None = None,
         selector: Selector | None = None,
         evictor: Evictor | None = None,
     ) -> None:
@@ -82,13 +81,11 @@ class Memory:
         Args:
             spec: of the model.
             store: entries on the device.
-            archive: entries that are kept whole outside the store, or None.
-            selector: chooses from the archive for each query; there if the archive is.
+            selector: chooses for each query from an archive, which keeps entries whole outside the store; or None.
             evictor: decides which entries leave a full store; None to keep all.
         """
         self.spec = spec
         self.store = store
-        self.archive = archive
         self.selector = selector
         self.evictor = evictor or Evictor(store)
         self.last_hidden: Tensor | None = None  # [hidden], predicts the next token; kept for novelty
@@ -104,9 +101,19 @@ class Memory:
         """Tokens kept since the beginning, whether still remembered or not."""
         return self.store.seen
 
+    @property
+    def archive(self) -> Archive | None:
+        """The entries that the selector chooses from."""
+        return self.selector and self.selector.archive
+
+    @property
+    def num_evicted(self) -> int:
+        """Entries of the archive that the next token sees only if they are looked up."""
+        return self.selector.num_evicted() if self.selector else 0
+
     def shows(self, tokens: int) -> bool:
         """Tell whether queries attend to all of a text of so many tokens: nothing is missing, or to be looked up."""
-        return self.store.entries == self.seen >= tokens and not (self.archive and self.archive.num_evicted)
+        return self.store.entries == self.seen >= tokens and not self.num_evicted
 
     @property
     def counts_parts(self) -> bool:
@@ -117,8 +124,7 @@ class Memory:
         """Prepare for a text of `tokens` tokens in all. May be called again for a text that goes on."""
         self.store.reserve(tokens)
         self.evictor.reserve(tokens)
-        if self.archive and self.selector:
-            self.archive.reserve(tokens)
+        if self.selector:
             self.selector.reserve(tokens)
 
     def begin_pass(self, source: Tensor) -> None:
@@ -209,17 +215,13 @@ class Memory:
         novelty: -log p of each [T], for methods that ask for it.
         """
         tokens = self.store.tokens - self.evictor.catalyst_tokens
-        if self.archive and self.selector:
-            self.selector.before_end()
-            if self.selector.archives_answers or not self.archive.answering:
-                skip = self.selector.unarchived(self._source)
-                self.archive.append(*self.store.pass_rows(skip), self._source[skip:])
+        if self.selector:
+            self.selector.before_end(self._source)
         self.store.end_pass(novelty, tokens)
         self.evictor.end_pass(tokens)
         self.uncounted = max(0, self.uncounted - tokens)
-        if self.archive and self.selector:
+        if self.selector:
             self.selector.end_pass()
-            self.archive.num_evicted = self.selector.num_evicted()
         self.recurrent.end_pass()
 
     def evict(self) -> None:
@@ -228,12 +230,9 @@ class Memory:
         Raises:
             OutOfMemory: no room for the entries that stay, beside the old ones.
         """
-        if self.selector:
-            self.selector.before_evict()
         self.evictor.evict()
-        if self.archive and self.selector:
+        if self.selector:
             self.selector.after_evict()
-            self.archive.num_evicted = self.selector.num_evicted()
 
     def position_ids(self, tokens: int) -> Tensor:
         """Return how many entries each token of the next pass may see before it, int64 [T] on the host."""
@@ -271,10 +270,8 @@ class Memory:
             torch.OutOfMemoryError: there is none; what is remembered stays as it was.
         """
         self.store.make_room(tokens)
-        if self.archive and self.selector:
+        if self.selector:
             self.selector.make_room(tokens)
-            if self.selector.archives_answers:
-                self.archive.host.make_room(tokens)
 
     def same_place(self, other: Memory) -> bool:
         """Tell whether another line of history has its entries at the same addresses, so that recordings serve both."""
@@ -289,30 +286,25 @@ class Memory:
 
     def fork(self) -> Self:
         """Return a conversation's own continuation. Entries so far are shared and never written again."""
-        child = self._with(self.store.fork(), self.archive and self.archive.fork(), forked=True)
+        child, store = copy.copy(self), self.store.fork()
+        child.store, child.evictor = store, self.evictor.fork(store)
+        child.selector = self.selector and self.selector.fork(store, self.selector.archive.fork())
         child.recurrent, child.recordings = self.recurrent.fork(), {}
         return child
 
     def snapshot(self) -> Self:
         """Return the memory as it is now, to go back to within one line of history. It shares all tensors."""
-        child = self._with(self.store.snapshot(), self.archive and self.archive.snapshot(), forked=False)
+        child, store = copy.copy(self), self.store.snapshot()
+        child.store, child.evictor = store, self.evictor.fork(store)
+        child.selector = self.selector and self.selector.snapshot(store, self.selector.archive.snapshot())
         child.recurrent = copy.copy(self.recurrent)
-        return child
-
-    def _with(self, store: Store, archive: Archive | None, forked: bool) -> Self:
-        child = copy.copy(self)
-        child.store, child.archive = store, archive
-        child.evictor = self.evictor.fork(store)
-        if self.selector and archive:
-            child.selector = (self.selector.fork if forked else self.selector.snapshot)(store, archive)
-            archive.num_evicted = child.selector.num_evicted()
         return child
 
     def usage(self) -> Usage:
         """Return entries and bytes per tier, from the tensors themselves."""
         usage = self.store.usage()
-        if self.archive and self.selector:
-            usage = self.selector.usage(self.archive.usage(usage))
+        if self.selector:
+            usage = self.selector.usage(self.selector.archive.usage(usage))
         states = usage.bytes[DEVICE] + self.recurrent.nbytes()
         return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: states})
 
@@ -350,8 +342,8 @@ class Memory:
         judged, facts = self.evictor.state()
         parts |= {EVICTOR: Part(judged)} if judged else {}
         meta |= facts
-        if self.archive and self.selector:
-            parts |= self.archive.state()
+        if self.selector:
+            parts |= self.selector.archive.state()
             selected, facts = self.selector.state()
             parts, meta = {**parts, **selected}, {**meta, **facts}
         return parts, meta
@@ -364,7 +356,6 @@ class Memory:
         hidden = parts.get("slots", {}).get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)
         self.evictor.load(parts.get(EVICTOR, {}), meta)
-        if self.archive and self.selector:
-            self.archive.load(parts)
+        if self.selector:
+            self.selector.archive.load(parts)
             self.selector.load(parts, meta)
-            self.archive.num_evicted = self.selector.num_evicted()

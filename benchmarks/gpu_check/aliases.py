@@ -52,8 +52,6 @@ def alias(memory: Memory, tokens: int) -> int:
         _alias_units(memory.selector, size, times)
     if isinstance(memory.selector, GistSelector):
         memory.selector._evicted += added
-    if memory.selector is not None:
-        memory.archive.num_evicted = memory.selector.num_evicted()
     return added
 
 

@@ -83,7 +83,8 @@ def check_attention(check: Check) -> None:
         for what, source in ((stages.PREFILL, _places(memory, queries)), (stages.TOKEN, said)):
             of = memory if what == stages.PREFILL else memory.fork()
             stages.check_stages(check, of, length, what, source, lambda *shape: _noise(check, *shape))
-        one, many = ({what[count]: _searching(check, each, count) for each, what in searching} for count in SEARCHED)
+        limits = (torch.full((count,), memory.num_evicted) for count in SEARCHED)
+        one, many = ({what[len(far)]: _searching(check, each, far) for each, what in searching} for far in limits)
         for count, taken in (
             (queries, {PREFILL: statistics.median(passes)}),
             (1, {RENEWED: statistics.median(first), DECODE: statistics.mean(others), **one}),
@@ -139,9 +140,9 @@ def _sketched(archive: Archive) -> Archive:
     return child
 
 
-def _searching(check: Check, archive: Archive, queries: int) -> float:
-    """Return the seconds that `exact` takes to find and fetch entries of the archive for `queries` tokens."""
-    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), archive.num_evicted)
+def _searching(check: Check, archive: Archive, limits: Tensor) -> float:
+    """Return the seconds that `exact` takes to find and fetch entries of the archive for tokens with these limits."""
+    q = _noise(check, LLAMA.query, len(limits), LLAMA.size)
     return median_seconds(check.place, lambda: searched(archive, 0, q, SINKS + STREAM, limits, BEST, None))
 
 

@@ -236,14 +236,14 @@ class Conversation:
 
     def _focus_on_question(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Ask a question once or twice before it is answered, if the archive wants that, and focus on its passages."""
-        while self.memory.archive and self.memory.archive.looks_again():
+        while self.memory.archive and self.memory.archive.looks_again(self.memory.num_evicted):
             usual = self._usual_attention(on_pass)
             self._focus(unusual(self.attention_of(prompt, on_pass), usual))
 
     def _focus(self, mass: Tensor | None) -> None:
         """Restrict the archive to the passages with most of this attention, float32 [source tokens]; None lifts it."""
         if self.memory.archive:
-            self.memory.archive.focus(mass)
+            self.memory.archive.focus(mass, self.memory.num_evicted)
 
     def attention_of(self, prompt: list[int], on_pass: Callable[[], None]) -> Tensor:
         """Return the attention that a prompt gives to the text, float32 [source tokens], and forget the prompt.

@@ -83,7 +83,7 @@ class Exact(ArchiveSettings, DistanceSettings, Method):
         store = WindowStore(spec, self.sinks, self.window, keeps_wider=True)
         archive = self.new_archive(spec, KINDS.get(self.sketch))
         selector = TopKSelector(spec, store, archive, self.top_k, self.logn, self.extend_always)
-        return Memory(spec, store, archive=archive, selector=selector)
+        return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
         """Yield the footprints of window, archive and selector. All of the archive is searched."""

@@ -140,7 +140,7 @@ class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
             spec, store, archive, stages, rule, self._first, self.attention, self.extend_always, self.grouped
         )
         selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
-        return Memory(spec, store, archive=archive, selector=selector)
+        return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
         """Yield the footprints of window, archive, bank and selector."""

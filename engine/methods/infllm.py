@@ -110,7 +110,7 @@ class InfLLM(BankSettings, Method):
         chosen = self.block, self.representatives, self.units, self.scores
         selector = UnitSelector(spec, store, archive, *chosen)
         selector.use_bank(self.bank_units(spec, self.units + 1), self.block, self.policy)
-        return Memory(spec, store, archive=archive, selector=selector)
+        return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
         """Yield the footprints of window, archive, bank and selector. Each unit has one key to be compared with."""

@@ -142,7 +142,7 @@ class Recall(PruningSettings, Method):
         selector = GistSelector(
             spec, gist.store, archive, pruning, self.selected, distance, self.attention, self.while_reading
         )
-        return Memory(spec, gist.store, archive=archive, selector=selector, evictor=gist.evictor)
+        return Memory(spec, gist.store, selector=selector, evictor=gist.evictor)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
         """Yield the footprints of the gist's parts, and of the archive and the selector beside them."""

@@ -147,7 +147,7 @@ def test_units_of_what_is_filled_in_are_made_by_infllm_itself(models: dict[str, 
     for layer, units in enumerate(selector.units):
         keys = torch.cat([slab.keys[layer][:, : slab.length] for slab in archive.host.slabs], dim=1)
         size = selector.size
-        assert units.total * size <= archive.num_evicted < units.total * size + CHUNK + size, (
+        assert units.total * size <= growing.memory.num_evicted < units.total * size + CHUNK + size, (
             "as far as before the last pass"
         )
         whole = keys[:, : units.total * size].float().unflatten(1, (units.total, size)).sum(dim=2)

@@ -96,9 +96,7 @@ def test_a_token_loads_what_is_counted(
     watched += addresses(memory.archive.host)
     before = memory.usage().traffic
     conversation.feed([73], repeated=True)
-    asked = Asked(
-        model.spec, memory.archive.num_evicted - 1, 24, stages=parse_stages(STAGES), bank=cache, probes=probes
-    )
+    asked = Asked(model.spec, memory.num_evicted - 1, 24, stages=parse_stages(STAGES), bank=cache, probes=probes)
     entry = model.spec.entry_width * 4
     if not cache:
         assert count[0] == pytest.approx(asked.of_answer() * entry, rel=0.05)

@@ -164,7 +164,7 @@ def test_the_key_that_a_query_matches_is_found(name: str, place: str, model: Mod
     memory = method.new_memory(model.spec, model.turn_length)
     assert attended(memory, (q, k, v))[:, 0].abs().max() < 1e-6, "nothing is planted yet"
     assert memory.archive is not None
-    newest = sinks + memory.archive.num_evicted - 2  # before the last token
+    newest = sinks + memory.num_evicted - 2  # before the last token
     first = {"behind the sinks": sinks, "ends a pass": 63, "begins a pass": 64, "has just left": newest}[place]
     for head, planted in enumerate((first, max(sinks, newest - 2 * passage - 11))):
         begin = max(sinks, planted - passage + 1) if planted == newest else planted

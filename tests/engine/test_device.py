@@ -354,7 +354,7 @@ def costs_of_searching(looks: int) -> Counter[str]:
         conversation.feed([70, 71, 72])
         if looks > 1:
             mass = torch.zeros(conversation.context.source_tokens).index_fill(0, torch.arange(100, 160), 1.0)
-            conversation.memory.archive.focus(mass)
+            conversation.memory.archive.focus(mass, conversation.memory.num_evicted)
         conversation.memory.mass = conversation.mass
         conversation.feed([73], repeated=True)
         with device.counting() as counted:

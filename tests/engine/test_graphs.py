@@ -157,7 +157,7 @@ def test_an_answer_is_recorded_before_it_begins(
     plain, evict = Recording.__init__, Memory.evict
 
     def noted(recording: Recording, network: Any, memory: Memory, *given: Any) -> None:
-        begins = memory.archive is not None and memory.archive.num_evicted in (1, 2)
+        begins = memory.archive is not None and memory.num_evicted in (1, 2)
         made.extend([] if begins else [len(replayed)])
         plain(recording, network, memory, *given)
 

@@ -34,7 +34,7 @@ def read(model: Model, qkv: QKV, **settings: object) -> Memory:
         if memory.evictor.room() == 0:
             memory.evict()
         through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(16, memory.evictor.room()))), 16)
-    assert memory.archive.num_evicted > GIST
+    assert memory.num_evicted > GIST
     return memory
 
 
@@ -92,7 +92,7 @@ def test_gist_and_selection_share_one_softmax_and_nothing_counts_twice(
     total = torch.zeros(TEXT)
     for head in range(6):
         for now in (TEXT, TEXT + 8):
-            far = selected(model, qkv, head, now, range(context.archive.num_evicted), top)
+            far = selected(model, qkv, head, now, range(context.num_evicted), top)
             rows = attention(model, context, qkv, head, now, far, streaming)
             expected = rows @ qkv[2][head // GROUP, : now + 1]
             torch.testing.assert_close(output[head, now - TEXT], expected, atol=close, rtol=close)
@@ -105,11 +105,11 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
-    focused = FocusedEntries(torch.tensor([*among, *range(context.archive.num_evicted, TEXT)]), TEXT)
+    focused = FocusedEntries(torch.tensor([*among, *range(context.num_evicted, TEXT)]), TEXT)
     fork.archive.second_look = SecondLook(0, focused)
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
-    hidden = set(range(context.archive.num_evicted)) - set(among)
+    hidden = set(range(context.num_evicted)) - set(among)
     for head in range(6):
         held = set(context.positions(LAYER)[head // GROUP].tolist())
         assert held & hidden
@@ -199,9 +199,9 @@ def test_what_does_not_fill_a_page_of_codes_stays_in_the_gist(model: Model, gist
 
     def condense(memory: Memory) -> None:
         memory.evict()
-        assert memory.archive.num_evicted == memory.archive.host.stored
+        assert memory.num_evicted == memory.archive.host.stored
         for held in memory.positions(LAYER).tolist():
-            assert set(range(memory.archive.num_evicted, min(TEXT, memory.seen))) <= set(held)
+            assert set(range(memory.num_evicted, min(TEXT, memory.seen))) <= set(held)
 
     while memory.seen < TEXT:
         if memory.evictor.room() == 0:

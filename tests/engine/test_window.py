@@ -57,7 +57,7 @@ def exact_memory(spec: ModelSpec, logn: bool = False) -> Memory:
     """Return a memory that selects 16 far entries for each query."""
     settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32", logn=logn)
     store, archive = WindowStore(spec, SINKS, WINDOW, keeps_wider=True), settings.new_archive(spec)
-    return Memory(spec, store, archive=archive, selector=TopKSelector(spec, store, archive, 16, logn, False))
+    return Memory(spec, store, selector=TopKSelector(spec, store, archive, 16, logn, False))
 
 
 def exact_attention(
@@ -122,14 +122,14 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
     fork = context.fork()
     mass = torch.zeros(300)
     mass[[100, 103]] = 1.0
-    fork.archive.focus(mass)
+    fork.archive.focus(mass, fork.num_evicted)
     output = through(fork, tail((q, k, v), 300, 360), chunk)
     rope = model.spec.layers[0].rope
     hidden = frozenset(range(301 - WINDOW)) - frozenset(range(100 - AROUND, 104 + AROUND))
     window = model.spec.window
     expected = [exact_attention(rope, q, k, v, now, 16, window, hidden=hidden) for now in range(300, 360)]
     torch.testing.assert_close(output, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
-    fork.archive.focus(None)
+    fork.archive.focus(None, fork.num_evicted)
     output = through(fork, tail((q, k, v), 360), 1)
     torch.testing.assert_close(output, exact_attention(rope, q, k, v, 360, 16, window), atol=1e-5, rtol=1e-4)
 

@@ -28,7 +28,6 @@ class Archive:
         tier: where entries lie (`options.TIERS`).
         question_passes: how often a question is asked at most.
         answering: whether this is a conversation's archive, so that its queries come from a question or an answer.
-        num_evicted: entries that the next token sees only if they are looked up.
         probes: keys on the device for pruning, or None.
         lookup: entries that this pass may look up, int64 [N] on the host; None for all.
     """
@@ -65,7 +64,6 @@ class Archive:
         self.probes = Probes(looking, probes) if probes and tier == HOST else None
         self.question_passes = question_passes
         self.answering = False
-        self.num_evicted = 0
         self.lookup: Tensor | None = None
         self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
@@ -130,20 +128,21 @@ class Archive:
         """Entries that the next pass may look up, or None for all."""
         return self.second_look.focus
 
-    def looks_again(self) -> bool:
-        """Return whether a question that comes now is asked once more, with `focus` in between."""
-        return self.second_look.again > 0 and self.answering and self.num_evicted > WIDEST
+    def looks_again(self, far: int) -> bool:
+        """Return whether a question that comes now is asked once more, with `focus` in between. far: see there."""
+        return self.second_look.again > 0 and self.answering and far > WIDEST
 
-    def focus(self, mass: Tensor | None) -> None:
+    def focus(self, mass: Tensor | None, far: int) -> None:
         """Restrict look-ups to the passages with most of a question's attention.
 
         Args:
             mass: float32 [source tokens], or None after the answer, when everything may be looked up again.
+            far: entries that the next token sees only if they are looked up.
         """
         if mass is None:
             self.second_look = SecondLook(self.question_passes - 1)
         else:
-            self.second_look = self.second_look.after(mass, self.host.source(), self.num_evicted)
+            self.second_look = self.second_look.after(mass, self.host.source(), far)
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Add the tokens of a pass.

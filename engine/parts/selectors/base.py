@@ -50,7 +50,6 @@ def selected_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
 class Selector(ABC):
     """Chooses which entries of an archive the queries of a pass attend to, beside those of the store."""
 
-    archives_answers = True  # whether questions and answers go to the archive too
     counts_parts = False  # whether attention of the last queries of a pass can be told from that of others
 
     def __init__(self, spec: ModelSpec, store: Store, archive: Archive) -> None:
@@ -59,6 +58,7 @@ class Selector(ABC):
 
     def reserve(self, tokens: int) -> None:
         """Learn how many tokens the text has."""
+        self.archive.reserve(tokens)
 
     def begin_pass(self) -> None:
         """Make the entries readable that the pass may look up. The store has begun the pass."""
@@ -84,22 +84,20 @@ class Selector(ABC):
     def attended(self, layer: int, attention: list[Tensor]) -> None:
         """Take the attention per key, [HQ, NB, N], of each of `segments`."""
 
-    @abstractmethod
-    def unarchived(self, source: Tensor) -> int:
-        """Return how many of the first tokens of the pass stay out of the archive. source: int32 [T] on the host."""
-
     def positions(self) -> Tensor | None:
         """Return the source positions of all entries, int32 [N], where all heads have the same; else None."""
         return None
 
-    def before_end(self) -> None:
-        """Observe the pass before store and archive keep it."""
+    @abstractmethod
+    def before_end(self, source: Tensor) -> None:
+        """Add the pass to the archive, before the store keeps it. source: int32 [T] on the host."""
+
+    def _archive_pass(self, source: Tensor, skip: int) -> None:
+        """Add the pass to the archive, without its first `skip` tokens."""
+        self.archive.append(*self.store.pass_rows(skip), source[skip:])
 
     def end_pass(self) -> None:
         """Keep the selector's part of the pass. Store and archive have kept theirs."""
-
-    def before_evict(self) -> None:
-        """Learn that entries are about to be evicted from the store."""
 
     def after_evict(self) -> None:
         """Learn that entries have been evicted from the store."""

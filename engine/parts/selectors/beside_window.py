@@ -338,6 +338,10 @@ class WindowSelector(Selector):
         """Return the positions of the pass's queries and of the entries that they find; None for `distance`."""
         return None
 
+    def make_room(self, tokens: int) -> None:
+        """Make room in the archive."""
+        self.archive.host.make_room(tokens)
+
     def graph_kind(self) -> int | None:
         """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
         if not self._looks_far:
@@ -390,16 +394,13 @@ class WindowSelector(Selector):
         entries, rows = self.store.pass_cache["banked", layer]
         self.bank.attended(layer, rows, entries, attention[-1][..., self.store.sinks :].sum(dim=0))
 
-    def unarchived(self, source: Tensor) -> int:
-        """Return how many tokens of the pass become sinks."""
-        return self.store.new_sinks
-
     def positions(self) -> Tensor:
         """Return int32 [N] on the host: sinks, then everything in the archive."""
         return torch.cat([self.store.known_sinks().cpu(), self.archive.host.source()])
 
-    def before_end(self) -> None:
-        """Send the bank's counts to the host."""
+    def before_end(self, source: Tensor) -> None:
+        """Add all but sinks to the archive, and send the bank's counts to the host."""
+        self._archive_pass(source, self.store.new_sinks)
         if self.bank is not None:
             self.bank.traffic.send()
 

@@ -38,7 +38,6 @@ class GistSelector(Selector):
     """Selects by InfiniteHiP's pruning, or by exact search, beside entries in slots."""
 
     store: SlotStore
-    archives_answers = False
 
     def __init__(
         self,
@@ -261,12 +260,14 @@ class GistSelector(Selector):
         """Write the token's number into a tensor that stays where it is."""
         self._number.fill_(self._evicted + self.store.entries)
 
-    def unarchived(self, source: Tensor) -> int:
-        """Return how many tokens the chat template puts before the text."""
-        return int((source < 0).sum())
+    def before_end(self, source: Tensor) -> None:
+        """Add the text to the archive, without the tokens that the chat template puts before it."""
+        if not self.archive.answering:
+            self._archive_pass(source, int((source < 0).sum()))
 
     def end_pass(self) -> None:
         """Count the step and the stages that ran."""
+        self._spare_waiting()
         if self.pruning:
             self.pruning.end_pass(self.store.fixed)
         if bool((self.store.on_host >= 0).any()):
@@ -278,7 +279,7 @@ class GistSelector(Selector):
         host = self.archive.host
         return host.length // host.group_size * host.group_size
 
-    def before_evict(self) -> None:
+    def _spare_waiting(self) -> None:
         """Spare entries that wait for their group to fill: they can be found nowhere else."""
         waits = self.grouped < self.archive.host.length
         self.store.unarchived_from = self.grouped if waits else None
@@ -318,6 +319,7 @@ class GistSelector(Selector):
     def load(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """Restore the values saved by `state`."""
         self._evicted, self._held = int(meta["far"]), {}
+        self._spare_waiting()
 
 
 def _among(held: Tensor, index: Tensor) -> Tensor:

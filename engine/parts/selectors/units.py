@@ -94,6 +94,7 @@ class UnitSelector(WindowSelector):
 
     def reserve(self, tokens: int) -> None:
         """Make room for all units at once."""
+        super().reserve(tokens)
         for units in self.units:
             units.reserve(tokens // self.size)
 
@@ -266,7 +267,8 @@ class UnitSelector(WindowSelector):
         return None if self.by_head else super().graph_kind()
 
     def make_room(self, tokens: int) -> None:
-        """Make room for the units that so many more tokens fill."""
+        """Make room in the archive, and for the units that so many more tokens fill."""
+        super().make_room(tokens)
         for units in self.units:
             units.make_room(tokens // self.size + 1)
 
