@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
@@ -243,21 +243,18 @@ class Memory:
         limits = self.store.pass_limit(), self.selector.pass_limit() if self.selector else None
         return min((limit for limit in limits if limit is not None), default=sys.maxsize)
 
-    def recording(self) -> tuple[int, tuple[int, ...]] | None:
-        """Return kind and key of the recording that the pass of one token needs, or None if it cannot be recorded.
+    def recordings_needed(self) -> tuple[Sequence[int], tuple[int, ...]]:
+        """Return the kinds of recordings that passes of one token need, and the key with which they serve.
 
-        A recording serves as long as the key is the same.
+        The kind of the pass that has begun comes first. There are none if it cannot be recorded.
         """
         if not self.store.recordable() or not self.evictor.recordable():
-            return None
+            return (), ()
+        key = id(self.mass), *self.store.addresses()
         if self.selector is None:
-            return 0, (id(self.mass), *self.store.addresses())
-        kind = self.selector.graph_kind()
-        return None if kind is None else (kind, (id(self.mass), *self.store.addresses(), *self.selector.graph_key()))
-
-    def kinds(self, kind: int) -> Collection[int]:
-        """Return the kinds of recordings that serve with the same key as this one, which is among them."""
-        return self.selector.kinds(kind) if self.selector else (kind,)
+            return (0,), key
+        kinds = self.selector.graph_kinds()
+        return kinds, (*key, *self.selector.graph_key()) if kinds else ()
 
     def as_if(self, kind: int) -> AbstractContextManager[None]:
         """Let passes inside the block be of this kind, to record one before it comes. They choose nothing for good."""

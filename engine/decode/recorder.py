@@ -96,16 +96,15 @@ class Recorder:
         Returns:
             The kind of the pass, which is recorded; None if it must run eagerly.
         """
-        found = memory.recording() if self.possible else None
-        if found is None:
+        kinds, key = memory.recordings_needed() if self.possible else ((), ())
+        if not kinds:
             return None
-        kind, key = found
         # Recordings with another key would hold memory that is no longer used
         memory.recordings = {other: each for other, each in memory.recordings.items() if each.key == key}
-        for each in sorted(memory.kinds(kind), key=lambda other: other != kind):
-            if each not in memory.recordings and not self._record(memory, each, key):
+        for kind in kinds:
+            if kind not in memory.recordings and not self._record(memory, kind, key):
                 break
-        return kind if kind in memory.recordings else None
+        return kinds[0] if kinds[0] in memory.recordings else None
 
     def _record(self, memory: Memory, kind: int, key: tuple[int, ...]) -> bool:
         """Record a pass of this kind; return whether that succeeded. What failed is not tried again for each token."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -15,12 +16,12 @@ from engine.parts.archive.archive import Archive
 from engine.parts.archive.search import Found, best_of_room, within
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.positions import SearchedPlaces
+from engine.parts.selectors.stages import Pruning
 from engine.parts.store import Store
 from engine.records import LoadedParts, Parts, Usage
 from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 
-EMPTY = 1 << 60  # in an index of entries: none
 NOTHING_FAR = -1  # the kind of recording of a token that sees all there is without selecting
 SELECTED_BYTES = 256 << 20  # room for the entries that the queries of a pass select, each by itself
 ON_GPU = 4  # times as much of it there, where each pass of a question has all keys sent once more
@@ -55,6 +56,8 @@ class Selector(ABC):
     def __init__(self, spec: ModelSpec, store: Store, archive: Archive) -> None:
         """Select from this archive, beside this store."""
         self.spec, self.store, self.archive = spec, store, archive
+        self.pruning: Pruning | None = None  # the stages of methods that prune
+        self._probed = False  # whether the pass compares its token with `Archive.probes`
 
     def reserve(self, tokens: int) -> None:
         """Learn how many tokens the text has."""
@@ -62,6 +65,16 @@ class Selector(ABC):
 
     def begin_pass(self) -> None:
         """Make the entries readable that the pass may look up. The store has begun the pass."""
+
+    def _begin_pruning(self, far: bool) -> None:
+        """Begin a pass of the stages, if there are any. far: whether entries can be pruned."""
+        if self.pruning:
+            self._probed = self.store.tokens == 1 and far and self.archive.probed()
+            self.pruning.begin(self.archive.answering and self.store.tokens == 1)
+
+    def sees_archive(self, layer: int) -> bool:
+        """Tell whether the queries of a layer see entries of the archive: those with a sliding window see none."""
+        return self.spec.layers[layer].sliding_window is None
 
     def pass_limit(self) -> int | None:
         """Return how many tokens the next pass may carry at most, or None."""
@@ -98,6 +111,8 @@ class Selector(ABC):
 
     def end_pass(self) -> None:
         """Keep the selector's part of the pass. Store and archive have kept theirs."""
+        if self.pruning:
+            self.pruning.end_pass(self.store.fixed)
 
     def after_evict(self) -> None:
         """Learn that entries have been evicted from the store."""
@@ -106,17 +121,16 @@ class Selector(ABC):
     def num_evicted(self) -> int:
         """Return how many entries of the archive the next token does not see without looking them up."""
 
-    def graph_kind(self) -> int | None:
-        """Return which kind of recording the pass of one token that has begun needs; None if it cannot be recorded."""
-        return None
+    def graph_kinds(self) -> Sequence[int]:
+        """Return the kinds of recordings that passes of one token need, first that of the pass that has begun.
 
-    def kinds(self, kind: int) -> Collection[int]:
-        """Return the kinds of recordings that serve with the same key as this one, which is among them."""
-        return (kind,)
+        There are none if it cannot be recorded.
+        """
+        return ()
 
     def as_if(self, kind: int) -> AbstractContextManager[None]:
         """Let passes inside the block be of this kind, and choose nothing for good."""
-        return nullcontext()
+        return self.pruning.restarting_at(kind) if self.pruning else nullcontext()
 
     def make_room(self, tokens: int) -> None:
         """Make room for so many more tokens, so that nothing moves while they come."""
@@ -129,22 +143,33 @@ class Selector(ABC):
             source = (self.archive.host.source_on_device(self.spec.device).data_ptr(),)
         return (*self.archive.host.addresses(), *source)
 
+    def _pruning_key(self) -> tuple[int, ...]:
+        """Return addresses of copies of keys and of the stages' choices, for which it makes room."""
+        if self.pruning is None:
+            return ()
+        self.pruning.make_room(self.archive.room)
+        near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
+        return (*near, *self.pruning.graph_key())
+
     def fix(self) -> None:
         """Put the values that depend on the position of the pass's one token into tensors at fixed addresses."""
 
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a conversation's selector, for forks of store and archive."""
-        return self.snapshot(store, archive)
+        child = self.snapshot(store, archive)
+        child.pruning = self.pruning and self.pruning.fork()
+        return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:
         """Return the selector as it is now, for snapshots of store and archive."""
         child = copy.copy(self)
         child.store, child.archive = store, archive
+        child.pruning = self.pruning and self.pruning.snapshot()
         return child
 
     def usage(self, usage: Usage) -> Usage:
-        """Add the selector's tensors on the device."""
-        return usage
+        """Add the selector's tensors on the device, and how often each stage of pruning ran."""
+        return dataclasses.replace(usage, stages=tuple(self.pruning.runs)) if self.pruning else usage
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Return tensors and JSON-able facts for `load`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from abc import abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -24,8 +25,8 @@ from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, SearchedPlaces, far_query_position
 from engine.parts.selectors.banked import BankUse
-from engine.parts.selectors.base import EMPTY, NOTHING_FAR, Selector, searched, selecting_queries
-from engine.parts.selectors.stages import Listing
+from engine.parts.selectors.base import NOTHING_FAR, Selector, searched, selecting_queries
+from engine.parts.selectors.stages import EMPTY, Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import Usage
@@ -162,7 +163,7 @@ class WindowSelector(Selector):
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return sinks and window, and the entries that the method selects or a second look searches."""
-        if self.spec.layers[layer].sliding_window is not None or not self._looks_far:
+        if not self._looks_far or not self.sees_archive(layer):
             return self.store.segments(layer, q)
         return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
 
@@ -342,28 +343,28 @@ class WindowSelector(Selector):
         """Make room in the archive."""
         self.archive.host.make_room(tokens)
 
-    def graph_kind(self) -> int | None:
-        """Return `NOTHING_FAR`, or what `far_kind` says; None at a second look or where the host reads the archive."""
+    def graph_kinds(self) -> Sequence[int]:
+        """Return `NOTHING_FAR`, or `_far_kinds`; none at a second look or where the host reads the archive."""
         if not self._looks_far:
-            return NOTHING_FAR
+            return (NOTHING_FAR,)
         self._may_fit = self._may_fit or self.fits_window
         in_place = self.archive.lookup is None and self.archive.readable_in_place()
-        return self.far_kind() if in_place else None
+        return self._far_kinds() if in_place else ()
 
-    def far_kind(self) -> int | None:
-        """Return which kind of recording a token needs that looks far, not negative; None if it cannot be recorded."""
-        return None
+    @abstractmethod
+    def _far_kinds(self) -> Sequence[int]:
+        """Return the kinds for tokens that look far, not negative, as `graph_kinds` does."""
 
-    def banked_layers(self) -> list[int]:
-        """Return the layers whose chosen entries go through the bank."""
-        return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
+    def choosing_layers(self) -> list[int]:
+        """Return the layers whose queries choose entries."""
+        return [layer for layer in range(len(self.spec.layers)) if self.sees_archive(layer)]
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the bank, and whether far keys may be at true distances."""
-        key = (*super().graph_key(), self._may_fit)
+        key = (*super().graph_key(), self._may_fit, *self._pruning_key())
         if self.bank is None or not self._looks_far:
             return key
-        for layer in self.banked_layers():
+        for layer in self.choosing_layers():
             self.bank.prepare(layer)
         return (*key, *self.bank.addresses())
 
@@ -371,13 +372,10 @@ class WindowSelector(Selector):
         """Let passes inside the block be of this kind, and not be counted."""
         return nullcontext() if self.bank is None else self.bank.tried()
 
-    def brings(self) -> bool:
-        """Tell whether the pass looks units up."""
-        return self._looks_far
-
     def fix(self) -> None:
         """Write the token's number and the number of evicted entries into tensors at fixed addresses."""
-        if self.bank is not None and self.brings():
+        due = self.pruning is None or self.pruning.restart() != len(self.pruning.stages)
+        if self.bank is not None and self._looks_far and due:
             self.bank.note()
         self._number.fill_(self.store.seen)
         self._evicted.fill_(self.num_evicted())
@@ -406,12 +404,13 @@ class WindowSelector(Selector):
 
     def end_pass(self) -> None:
         """Learn that what the pass has brought to the bank is kept."""
+        super().end_pass()
         if self.bank is not None:
             self.bank.end_pass()
 
     def fork(self, store: Store, archive: Archive) -> Self:
         """Return a selector with tensors of its own; the bank is shared."""
-        child = self.snapshot(store, archive)
+        child = super().fork(store, archive)
         child.bank = self.bank and self.bank.fork(archive)
         child._number, child._evicted, child._fits = (
             torch.zeros_like(x) for x in (self._number, self._evicted, self._fits)
@@ -427,4 +426,5 @@ class WindowSelector(Selector):
 
     def usage(self, usage: Usage) -> Usage:
         """Add the bank's bytes and traffic."""
+        usage = super().usage(usage)
         return usage if self.bank is None else self.bank.usage(usage)

@@ -7,8 +7,7 @@ so are entries that wait for their quantisation group to fill.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -20,18 +19,11 @@ from engine.parts.archive.search import in_blocks
 from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
 from engine.parts.mass import mass_rows
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
-from engine.parts.selectors.base import (
-    EMPTY,
-    NOTHING_FAR,
-    Selector,
-    searched,
-    searched_in_room,
-    selecting_queries,
-)
-from engine.parts.selectors.stages import Listing, Pruning
+from engine.parts.selectors.base import NOTHING_FAR, Selector, searched, searched_in_room, selecting_queries
+from engine.parts.selectors.stages import EMPTY, Listing, Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
-from engine.records import LoadedParts, Parts, Usage
+from engine.records import LoadedParts, Parts
 
 
 class GistSelector(Selector):
@@ -65,7 +57,6 @@ class GistSelector(Selector):
         super().__init__(spec, store, archive)
         self.pruning, self.selected, self.distance = pruning, selected, distance
         self.attention, self.while_reading = attention, while_reading
-        self._probed = False  # whether the pass compares its token with `Archive.probes`
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
         self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`; replaced when the gist holds other text
@@ -82,9 +73,7 @@ class GistSelector(Selector):
         archive.prepare_lookup(self._evicted)
         lookup = archive.lookup
         self._lookup = None if lookup is None else lookup.to(self.spec.device, torch.int32, non_blocking=True)
-        if self.pruning:
-            self._probed = self.store.tokens == 1 and self._evicted > 0 and archive.probed()
-            self.pruning.begin(archive.answering and self.store.tokens == 1)
+        self._begin_pruning(self._evicted > 0)
 
     def pass_limit(self) -> int | None:
         """Return how many tokens fit where queries search, because selected entries take room."""
@@ -105,10 +94,10 @@ class GistSelector(Selector):
         """
         mask = None if catalyst else self._gist_mask(layer)
         gist = self.store.segments(layer, q, mask=mask)
-        sliding = self.spec.layers[layer].sliding_window is not None
-        if catalyst or not self.selects or sliding or self._evicted == 0:
+        if catalyst or not self.selects or self._evicted == 0 or not self.sees_archive(layer):
             return gist
-        return [*gist, self._pruned(layer, q) if self.prunes(layer) else self._searched(layer, q)]
+        searches = self.pruning is None or self.archive.lookup is not None
+        return [*gist, self._searched(layer, q) if searches else self._pruned(layer, q)]
 
     def _gist_mask(self, layer: int) -> Tensor | None:
         """Return which entries of the gist each head sees at a second look, bool [H, held]; None for all.
@@ -119,11 +108,6 @@ class GistSelector(Selector):
             return None
         source = self.store.column(layer, "source")
         return (source < 0) | (source >= self._evicted) | torch.isin(source, self._lookup)
-
-    def prunes(self, layer: int) -> bool:
-        """Tell whether a layer prunes its far entries, rather than searching them."""
-        searches = self.pruning is None or self.archive.lookup is not None
-        return not searches and self.spec.layers[layer].sliding_window is None
 
     def query_blocks(self, size: int) -> QueryBlocks:
         """Return the queries in blocks of `size`, where they stand behind the gist; computed once a pass."""
@@ -222,39 +206,27 @@ class GistSelector(Selector):
             self._held[layer] = self.store.positions(layer).sort(dim=1).values.long()
         return self._held[layer]
 
-    def graph_kind(self) -> int | None:
-        """Return `NOTHING_FAR`, or the stage where the next token's choice restarts; 0 where it searches.
+    def graph_kinds(self) -> Sequence[int]:
+        """Return `NOTHING_FAR`, or the stages where choices restart; 0 where it searches.
 
-        None at a second look, or where positions are true distances.
+        There are none at a second look, or where positions are true distances.
         """
         if self.archive.lookup is None and self._evicted == 0:
-            return NOTHING_FAR
+            return (NOTHING_FAR,)
         if self.archive.lookup is not None or not self.archive.readable_in_place():
-            return None
+            return ()
         if self.pruning is None:
-            return 0
-        return None if self.pruning.rules[0].places == TRUE else self.pruning.restart()
-
-    def kinds(self, kind: int) -> Collection[int]:
-        """Return all stages that a choice may restart at, and their number for none."""
-        return range(len(self.pruning.stages) + 1) if self.pruning and kind >= 0 else (kind,)
-
-    def as_if(self, kind: int) -> AbstractContextManager[None]:
-        """Let choices inside the block restart at this stage, and not be kept."""
-        return self.pruning.restarting_at(kind) if self.pruning else nullcontext()
+            return (0,)
+        return () if self.pruning.rules[0].places == TRUE else self.pruning.restarts()
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs, of the stages' choices and of the gist's entries by head."""
         addresses = self.archive.host.addresses()
         if self._evicted == 0:
             return addresses
-        looking = (number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None)
+        looking = filter(self.sees_archive, range(len(self.spec.layers)))
         held = (self.held_by_heads(layer).data_ptr() for layer in looking)
-        if self.pruning is None:
-            return (*addresses, *held)
-        self.pruning.make_room(self.archive.room)
-        near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
-        return (*addresses, *near, *self.pruning.graph_key(), *held)
+        return (*addresses, *self._pruning_key(), *held)
 
     def fix(self) -> None:
         """Write the token's number into a tensor that stays where it is."""
@@ -266,10 +238,9 @@ class GistSelector(Selector):
             self._archive_pass(source, int((source < 0).sum()))
 
     def end_pass(self) -> None:
-        """Count the step and the stages that ran."""
+        """Count the step, and forget what held of the gist's entries if they have changed."""
+        super().end_pass()
         self._spare_waiting()
-        if self.pruning:
-            self.pruning.end_pass(self.store.fixed)
         if bool((self.store.on_host >= 0).any()):
             self._forget_held()
 
@@ -296,21 +267,10 @@ class GistSelector(Selector):
             self.pruning.listings = {}
 
     def fork(self, store: Store, archive: Archive) -> Self:
-        """Return a conversation's selector, with tensors and runs of its own."""
-        child = self.snapshot(store, archive)
-        child.pruning = self.pruning and self.pruning.fork()
+        """Return a conversation's selector, with tensors of its own."""
+        child = super().fork(store, archive)
         child._number, child._fixed_blocks, child._held = torch.zeros_like(self._number), {}, {}
         return child
-
-    def snapshot(self, store: Store, archive: Archive) -> Self:
-        """Return the selector as it is now."""
-        child = super().snapshot(store, archive)
-        child.pruning = self.pruning and self.pruning.snapshot()
-        return child
-
-    def usage(self, usage: Usage) -> Usage:
-        """Add how often each stage ran."""
-        return dataclasses.replace(usage, stages=tuple(self.pruning.runs)) if self.pruning else usage
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Return how much may be missing from the gist."""

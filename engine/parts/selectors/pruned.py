@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -22,7 +22,7 @@ from engine.parts.selectors.pass_units import gathered_units, pass_units, pass_u
 from engine.parts.selectors.stages import LayerRule, Listing, Pruning, Stage
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
-from engine.records import DISK, Usage
+from engine.records import DISK
 from kernels.pruning import Copies
 from kernels.rows import Slabs
 
@@ -77,10 +77,9 @@ class PruningSelector(WindowSelector):
         super().__init__(spec, store, archive, extend_always)
         self.first, self.attention = first, attention
         rules = [first.rule if layer < first.count else rule for layer in range(len(spec.layers))]
-        self.pruning = Pruning(spec, stages, rules, grouped)
+        self.pruning: Pruning = Pruning(spec, stages, rules, grouped)
         self._true = TRUE in (rule.places, first.rule.places)
         self._stream: KeyStream | None = None  # in a pass that brings all keys to the device
-        self._probed = False  # whether the pass compares its token with `Archive.probes`
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -96,9 +95,8 @@ class PruningSelector(WindowSelector):
         super().begin_pass()
         if self._stream is not None:
             self._stream.stop()
-        self._stream = KeyStream(self.archive, self.banked_layers()) if self._streams() else None
-        self._probed = self.store.tokens == 1 and self._looks_far and self.archive.probed()
-        self.pruning.begin(self.archive.answering and self.store.tokens == 1)
+        self._stream = KeyStream(self.archive, self.choosing_layers()) if self._streams() else None
+        self._begin_pruning(self._looks_far)
         if self.bank is not None and self.pruning.restart() == len(self.stages) and self.bank.stale:
             self._bring_again()
 
@@ -126,15 +124,17 @@ class PruningSelector(WindowSelector):
                 rows = self.bank.bring(layer, self.archive.slabs(layer), starts, limits)
                 listing.rows[:, self.store.sinks :] = rows
 
-    def prunes(self, layer: int) -> bool:
-        """Tell whether a layer prunes its far entries."""
-        newest = self.first.recent > 0 and layer < self.first.count
-        return not newest and self.spec.layers[layer].sliding_window is None
+    def choosing_layers(self) -> list[int]:
+        """Return the layers that prune, and do not see the newest far entries instead."""
+        return [layer for layer in super().choosing_layers() if not self._sees_newest(layer)]
+
+    def _sees_newest(self, layer: int) -> bool:
+        return self.first.recent > 0 and layer < self.first.count
 
     def select(self, layer: int, q: Tensor) -> list[Segment]:
         """Return window, sinks and the entries that the last stage leaves."""
         blocks = self.query_blocks(self.stages[-1].query_block)
-        if not self.prunes(layer):
+        if self._sees_newest(layer):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
         listing, slabs = self.pruning.listing(layer, self.store.counted), None
         if listing is None:
@@ -198,13 +198,9 @@ class PruningSelector(WindowSelector):
         first = (blocks.evicted - most).clamp_min(0)
         return first[:, None] + torch.arange(most, device=first.device)
 
-    def far_kind(self) -> int | None:
-        """Return the stage where the next token's choice restarts; None where all positions are true distances."""
-        return None if self._true else self.pruning.restart()
-
-    def kinds(self, kind: int) -> Collection[int]:
-        """Return all stages that a choice may restart at, and their number for none."""
-        return range(len(self.pruning.stages) + 1) if kind >= 0 else (kind,)
+    def _far_kinds(self) -> Sequence[int]:
+        """Return the stages where choices restart; none where all positions are true distances."""
+        return () if self._true else self.pruning.restarts()
 
     @contextmanager
     def as_if(self, kind: int) -> Iterator[None]:
@@ -217,37 +213,8 @@ class PruningSelector(WindowSelector):
                 if self.bank is not None:
                     self._bring_again()
 
-    def banked_layers(self) -> list[int]:
-        """Return the layers that prune."""
-        return [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
-
-    def brings(self) -> bool:
-        """Tell whether a stage is due, whose choice is looked up."""
-        return super().brings() and self.pruning.restart() != len(self.stages)
-
-    def graph_key(self) -> tuple[int, ...]:
-        """Return addresses of slabs, of copies of keys and of the stages' choices."""
-        self.pruning.make_room(self.archive.room)
-        near = self.archive.probes.addresses() if self._probed and self.archive.probes else ()
-        return (*super().graph_key(), *near, *self.pruning.graph_key())
-
-    def end_pass(self) -> None:
-        """Count the step and the stages that ran."""
-        super().end_pass()
-        self.pruning.end_pass(self.store.fixed)
-
-    def fork(self, store: Store, archive: Archive) -> Self:
-        """Return a conversation's selector, with runs of its own."""
-        child = super().fork(store, archive)
-        child.pruning = self.pruning.fork()
-        return child
-
     def snapshot(self, store: Store, archive: Archive) -> Self:
         """Return the selector as it is now."""
         child = super().snapshot(store, archive)
-        child.pruning, child._stream = self.pruning.snapshot(), None
+        child._stream = None
         return child
-
-    def usage(self, usage: Usage) -> Usage:
-        """Add how often each stage ran."""
-        return dataclasses.replace(super().usage(usage), stages=tuple(self.pruning.runs))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,13 +26,13 @@ from torch import Tensor
 from engine.errors import require
 from engine.models.spec import ModelSpec
 from engine.parts.positions import QueryBlocks, pruning_places
-from engine.parts.selectors.base import EMPTY
 from kernels.pruning import Copies, chunk_scores
 from kernels.rows import Slabs
 
 # Finds copies of keys for a stage, from its number, the starts of its chunks [NB, C] and the ends of visible rows [NB]
 FindCopies = Callable[[int, Tensor, Tensor], Copies]
 
+EMPTY = 1 << 60  # in an index of entries: none
 FEWER = 4  # where heads are grouped, all stages but the last look at every 4th query, as the authors' code does
 
 
@@ -297,6 +297,14 @@ class Pruning:
         None before the first token, which makes room for choices and listings.
         """
         return next((self.first_due(layer) for layer in self.listings), None)
+
+    def restarts(self) -> Sequence[int]:
+        """Return the stages where choices restart, and their number for none; none before the first token.
+
+        The next token's comes first. All others serve later tokens, with the same choices' addresses.
+        """
+        first = self.restart()
+        return () if first is None else (first, *(n for n in range(len(self.stages) + 1) if n != first))
 
     @contextmanager
     def restarting_at(self, stage: int) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -108,8 +109,7 @@ class TopKSelector(WindowSelector):
             best = dataclasses.replace(best, mass_rows=mass_rows(host.source_of(found.entries)))
         return [*self.store.segments(layer, q), best]
 
-    def far_kind(self) -> int | None:
+    def _far_kinds(self) -> Sequence[int]:
         """Return the only kind, for a token of a conversation; sketches must be there if they are searched."""
         sketch = self.archive.host.sketch
-        searching = self.archive.answering and (sketch is None or sketch.length > 0)
-        return 0 if searching else None
+        return (0,) if self.archive.answering and (sketch is None or sketch.length > 0) else ()

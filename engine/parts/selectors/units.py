@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -33,8 +34,8 @@ from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.attention import Segment
 from engine.parts.positions import QueryBlocks
-from engine.parts.selectors.base import EMPTY
 from engine.parts.selectors.beside_window import WindowSelector
+from engine.parts.selectors.stages import EMPTY
 from engine.parts.selectors.unit_keys import FixedUnits, Units
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
@@ -262,9 +263,9 @@ class UnitSelector(WindowSelector):
             scores[:, scores.shape[1] - count :] += window[:, window.shape[1] - count :]
             self._coming[layer] = fresh, scores
 
-    def graph_kind(self) -> int | None:
-        """Return None where a token's attention is added to scores whose number grows."""
-        return None if self.by_head else super().graph_kind()
+    def graph_kinds(self) -> Sequence[int]:
+        """Return none where a token's attention is added to scores whose number grows."""
+        return () if self.by_head else super().graph_kinds()
 
     def make_room(self, tokens: int) -> None:
         """Make room in the archive, and for the units that so many more tokens fill."""
@@ -272,9 +273,9 @@ class UnitSelector(WindowSelector):
         for units in self.units:
             units.make_room(tokens // self.size + 1)
 
-    def far_kind(self) -> int | None:
+    def _far_kinds(self) -> Sequence[int]:
         """Return the only kind, for a token that fills up one unit at most."""
-        return 0 if self.num_evicted() // self.size <= self._counted[1] + 1 else None
+        return (0,) if self.num_evicted() // self.size <= self._counted[1] + 1 else ()
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the units, which have room for one more."""
