@@ -12,6 +12,7 @@ from benchmarks.neighbours import own_method
 from benchmarks.options import POCKET, variant
 from benchmarks.report import hardware, named
 from engine import METHODS, load_model
+from engine.methods import GONE
 
 ASKING = ("citations", "neighbours", "random-heads")
 """Benchmarks that ask about facts; `needle` does so for some of its kinds."""
@@ -63,12 +64,13 @@ def _method(row: Row) -> str:
 def _settings_changed(row: Row) -> bool:
     """Return whether the row's settings, if known, differ from the method's settings today.
 
-    Settings added since do not count: their defaults keep the earlier behaviour.
+    Settings added since do not count: their defaults keep the earlier behaviour. Nor do those that are gone.
     """
     if "settings" not in row:
         return False
     usual = [variant(row["method"], row["budget"]).settings()]
     if row["method"] in METHODS:
         usual.append(own_method(row["method"], row["budget"]).settings())  # beside presses
-    then = row["settings"].items() - {("tier", "host")}  # the tier that `auto` is where results are measured
+    # The tier that `auto` is where results are measured
+    then = row["settings"].items() - {("tier", "host"), *GONE.items()}
     return not any(then <= each.items() for each in usual)

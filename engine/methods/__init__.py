@@ -39,6 +39,7 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 DEFAULT_METHOD = Exact.name
+GONE = {"logn": True, "reduction": "max", "while_reading": False}  # of saved readings, which had no others
 HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy first
 
 
@@ -58,6 +59,7 @@ def make_method(name: str, /, **settings: Any) -> Method:
         if preset not in kind.presets:
             raise SettingsError(f"'{name}' has no preset '{preset}'. Presets: {', '.join(kind.presets)}.")
         settings = {**kind.presets[preset], **settings}
+    settings = {key: value for key, value in settings.items() if key not in GONE or GONE[key] != value}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in settings:
         if key not in fields:

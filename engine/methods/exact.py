@@ -39,7 +39,6 @@ class Exact(ArchiveSettings, DistanceSettings, Method):
         budget: sinks, window and top-k together: entries that one query sees at most.
         sinks: first tokens, always seen.
         top_k: far entries per query and query head.
-        logn: whether scores grow with the logarithm of what has been read, beyond the model's window.
         sketch: kind of sketches of the keys, on the device, by which the best are found (`sketch.py`).
         Others: see `ArchiveSettings` and `DistanceSettings`.
     """
@@ -55,7 +54,6 @@ class Exact(ArchiveSettings, DistanceSettings, Method):
     budget: int | None = 512
     sinks: int = 4
     top_k: int = 128
-    logn: bool = True
     sketch: str = NONE
 
     def __post_init__(self) -> None:
@@ -82,7 +80,7 @@ class Exact(ArchiveSettings, DistanceSettings, Method):
             return Memory(spec, SlotStore(spec))
         store = WindowStore(spec, self.sinks, self.window, keeps_wider=True)
         archive = self.new_archive(spec, KINDS.get(self.sketch))
-        selector = TopKSelector(spec, store, archive, self.top_k, self.logn, self.extend_always)
+        selector = TopKSelector(spec, store, archive, self.top_k, self.extend_always)
         return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:

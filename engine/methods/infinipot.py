@@ -6,10 +6,10 @@ tokens attend to is representative of the text. What the model found surprising 
 distilled to |C| = `keep` * |M| entries: first the most novel, a share alpha of |C|, then per KV head the most
 representative. The catalyst's own entries are dropped, and what is kept is rotated anew to 0 .. |C|-1 (CR-RoPE).
 
-The paper leaves open, and here are settings chosen by measurement (docs/methods/infinipot.md): |C|/|M|, the
-reduction over the query heads of a group, and smoothing the catalyst's scores over neighbouring entries, without
-which answers of several tokens lose their tail. The first token of a text has no -log p; it counts as most novel,
-which also keeps the attention sink. Novelty belongs to a token and is shared by all heads; where heads hold different
+The paper leaves open, and here was chosen by measurement (docs/methods/infinipot.md): |C|/|M|, the largest score of
+the query heads of a group, and smoothing the catalyst's scores over neighbouring entries, without which answers of
+several tokens lose their tail. The first token of a text has no -log p; it counts as most novel, which also keeps the
+attention sink. Novelty belongs to a token and is shared by all heads; where heads hold different
 entries after a distillation, each ranks the ones it holds.
 """
 
@@ -31,8 +31,6 @@ from engine.parts.quantized_slots import MODEL, STORES, Quantization
 from engine.parts.sharing import SHARES
 from engine.parts.slots import SlotStore
 
-REDUCTIONS = ("max", "mean")
-
 
 @dataclass(frozen=True, kw_only=True)
 class InfiniPot(Method):
@@ -45,7 +43,6 @@ class InfiniPot(Method):
         question: what prompt Q is filled with.
         novelty_share: alpha; 0 for CaP alone, 1 for NuC alone.
         pooling: neighbours over which a catalyst score is max-pooled (odd, 1 for none).
-        reduction: over the query heads of a group.
         share: how the catalyst's choice is shared among layers and heads (`sharing.py`).
         store: dtype of the entries: the model's, or a quantisation.
     """
@@ -54,7 +51,7 @@ class InfiniPot(Method):
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFINIPOT
-    choices: ClassVar[Mapping[str, Collection[Any]]] = {"reduction": REDUCTIONS, "share": SHARES, "store": STORES}
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"share": SHARES, "store": STORES}
 
     budget: int | None = 2048
     keep: float = 0.5
@@ -62,7 +59,6 @@ class InfiniPot(Method):
     question: str = ""
     novelty_share: float = 0.5
     pooling: int = 9
-    reduction: str = "max"
     share: str = "even"
     store: str = MODEL
 
@@ -116,7 +112,7 @@ class InfiniPot(Method):
             f"catalyst prompt of {length} tokens: raise the budget, or lower keep.",
         )
         store = SlotStore(spec, self.budget, self.share, self.quantization(turn_tokens))
-        evictor = CatalystEvictor(store, length, self.keep, self.novelty_share, self.pooling, self.reduction)
+        evictor = CatalystEvictor(store, length, self.keep, self.novelty_share, self.pooling)
         return Memory(spec, store, evictor=evictor)
 
     def kept_footprint(self, spec: ModelSpec, task: ReadingTask) -> Footprint:

@@ -26,7 +26,7 @@ from engine.methods.locret import Locret
 from engine.methods.presets import RECALL
 from engine.models.spec import ModelSpec
 from engine.parts.archive.options import DTYPES
-from engine.parts.footprint import Footprint, ReadingTask, Work
+from engine.parts.footprint import Footprint, ReadingTask
 from engine.parts.positions import TRUE, require_between
 from engine.parts.selectors.gist import GistSelector
 from engine.parts.selectors.retrieval_plan import Selection, search_footprint, selector_footprint
@@ -49,7 +49,6 @@ class Recall(PruningSettings, Method):
         select: infinitehip or exact.
         top_k: entries selected by exact search, for each query of each head.
         attention: rule for selected keys, streaming (numbered before the gist) or infllm (one distance).
-        while_reading: whether the text's own tokens select too.
         Others: see `ArchiveSettings`, and `PruningSettings`, whose last stage says how many entries are selected.
     """
 
@@ -70,7 +69,6 @@ class Recall(PruningSettings, Method):
     select: str = "infinitehip"
     top_k: int = 128
     attention: str = "streaming"
-    while_reading: bool = False
 
     def __post_init__(self) -> None:
         """Refuse stages that do not nest, and a budget without a gist."""
@@ -139,9 +137,7 @@ class Recall(PruningSettings, Method):
         archive = self.new_archive(spec, probes=0 if self.select == "exact" else self.probes)
         rules = [LayerRule(self.pruning, self.selected)] * len(spec.layers)
         pruning = None if self.select == "exact" else Pruning(spec, self.parsed_stages, rules, self.grouped)
-        selector = GistSelector(
-            spec, gist.store, archive, pruning, self.selected, distance, self.attention, self.while_reading
-        )
+        selector = GistSelector(spec, gist.store, archive, pruning, self.selected, distance, self.attention)
         return Memory(spec, gist.store, selector=selector, evictor=gist.evictor)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:
@@ -155,7 +151,7 @@ class Recall(PruningSettings, Method):
             chosen=self.selected,
             compared=1.0 if exactly else self.compared,
             looks=self.looks,
-            while_reading=self.while_reading,
+            while_reading=False,
             each_query=exactly,
             in_place=pruned,
             search_every=1 if exactly else self.parsed_stages[0].refresh,
@@ -166,8 +162,6 @@ class Recall(PruningSettings, Method):
         )
         yield self.archive_footprint(spec, task, task.prefix, grows=False)
         yield selector_footprint(spec, task, task.prefix, selection)
-        if self.while_reading and spec.device.type != "cuda":
-            yield Footprint(work=Work(explicit=True))  # even if no layer looks far
         if exactly:
             yield search_footprint(spec, task, task.prefix, DTYPES[self.store], self.top_k)
         else:

@@ -123,11 +123,11 @@ def test_on_a_phone_every_setting_is_named_and_the_menu_shows_what_is_chosen(
     expect(tab.locator("#contexts label.selected")).to_be_in_viewport(ratio=1)
     tab.get_by_role("button", name="New document").click()
     tab.get_by_role("button", name="For experts").click()
-    expect(tab.locator("#set-exact-logn").get_by_text("Logn")).to_be_visible()
-    assert tab.locator("#set-exact-logn").evaluate("field => field.scrollWidth - field.clientWidth") <= 0
-    tab.locator("#set-exact-logn input").click()
-    tab.get_by_role("option", name="no").click()
-    expect(tab.locator("#set-exact-logn input")).to_have_value("no")
+    expect(tab.locator("#set-exact-extend_always").get_by_text("Extend always")).to_be_visible()
+    assert tab.locator("#set-exact-extend_always").evaluate("field => field.scrollWidth - field.clientWidth") <= 0
+    tab.locator("#set-exact-extend_always input").click()
+    tab.get_by_role("option", name="yes").click()
+    expect(tab.locator("#set-exact-extend_always input")).to_have_value("yes")
     expect(tab.locator("#estimate")).to_contain_text("There is room")
 
 

@@ -57,9 +57,6 @@ TIGHT: dict[str, Method] = {
     "recall-pot": make_method(
         "recall", budget=344, gist="infinipot", stages="16:16:64:4 8:4:24:2", attention="infllm", store="float32"
     ),
-    "recall-while-reading": make_method(
-        "recall", budget=160, stages="1:8:48:1 1:2:16:1", while_reading=True, store="float32"
-    ),
     "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8", probes=4),
     "recall-pot-int4": make_method("recall", budget=344, gist="infinipot", select="exact", top_k=24, store="int4"),
     "exact-int8": make_method("exact", budget=160, top_k=22, store="int8"),

@@ -387,6 +387,13 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         Reader.resume(model, FULL, ids[:-1], {n: p.tensors for n, p in parts.items()}, meta)
 
 
+def test_a_saved_reading_may_name_settings_that_are_gone() -> None:
+    saved = {**make_method("exact").settings(), "logn": True}
+    assert make_method("exact", **saved) == make_method("exact")
+    with pytest.raises(SettingsError, match="no setting 'logn'"):  # scores would be others
+        make_method("exact", **{**saved, "logn": False})
+
+
 @pytest.mark.parametrize("method", [FULL, make_method("exact")], ids=["full", "exact"])
 def test_what_cannot_fit_is_refused_before_reading(
     model: Model, monkeypatch: pytest.MonkeyPatch, method: Method

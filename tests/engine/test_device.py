@@ -55,7 +55,6 @@ COSTS = {
     "infllm-cached": (13, 56, 4, 24),  # its cache is smaller than what a pass selects
     "infinitehip": (4, 27, 34, 55),  # keys come to the device for a pass
     "recall": (1, 3, 33, 45),
-    "recall-while-reading": (28, 38, 27, 38),
     "infinipot-both": (0, 5, 0, 4),  # its pass fills the pot, which is distilled as well
     "locret": (0, 3, 0, 3),
     "knorm": (0, 3, 0, 3),

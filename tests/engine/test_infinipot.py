@@ -248,7 +248,6 @@ def test_the_question_prompt_carries_the_question() -> None:
         ({"keep": 1.0}, "keep"),
         ({"novelty_share": 1.5}, "novelty_share"),
         ({"pooling": 4}, "pooling"),
-        ({"reduction": "median"}, "reduction"),
         ({"prompt": ""}, "prompt"),
     ],
 )

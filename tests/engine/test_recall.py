@@ -153,13 +153,6 @@ def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str)
         assert fork.selector.pruning.runs[0] > 0
 
 
-def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
-    qkv = stream(TEXT)
-    shared = {"budget": GIST + 24, "stages": "8:8:48:1 8:2:24:1"}
-    assert read(model, qkv, **shared).selector.pruning.runs == [0, 0]
-    assert min(read(model, qkv, **shared, while_reading=True).selector.pruning.runs) > 0
-
-
 def test_selection_runs_in_questions_and_answers(model: Model) -> None:
     qkv = stream(TEXT + 9)
     context = read(model, qkv, budget=GIST + 24, stages="8:8:48:4 8:2:24:2")

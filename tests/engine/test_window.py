@@ -53,11 +53,11 @@ def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> 
     torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
 
-def exact_memory(spec: ModelSpec, logn: bool = False) -> Memory:
+def exact_memory(spec: ModelSpec) -> Memory:
     """Return a memory that selects 16 far entries for each query."""
-    settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32", logn=logn)
+    settings = Exact(budget=SINKS + 128 + 16, sinks=SINKS, top_k=16, store="float32")
     store, archive = WindowStore(spec, SINKS, WINDOW, keeps_wider=True), settings.new_archive(spec)
-    return Memory(spec, store, selector=TopKSelector(spec, store, archive, 16, logn, False))
+    return Memory(spec, store, selector=TopKSelector(spec, store, archive, 16, False))
 
 
 def exact_attention(
@@ -68,15 +68,14 @@ def exact_attention(
     now: int,
     top: int,
     trained: int,
-    logn: bool = False,
     hidden: frozenset[int] = frozenset(),
 ) -> Tensor:
     """Return the attention of token `now` over sinks, window and the best other entries, in one softmax.
 
-    trained: the model's window, inside which the best are at their true distances. logn: whether scores grow with the
-    logarithm of the length beyond it. hidden: tokens that are not searched once they have left the window.
+    trained: the model's window, inside which the best are at their true distances; beyond it scores grow with the
+    logarithm of the length. hidden: tokens that a second look does not search once they have left the window.
     """
-    sharper = max(1.0, math.log(now + 1) / math.log(trained)) if logn else 1.0
+    sharper = 1.0 if hidden else max(1.0, math.log(now + 1) / math.log(trained))
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
     far = [each for each in range(SINKS, max(SINKS, now + 1 - WINDOW)) if each not in hidden]
     place = min(now, SINKS + WINDOW - 1)
@@ -105,12 +104,12 @@ def exact_attention(
 def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int, trained: int) -> None:
     q, k, v = stream(340)
     spec = dataclasses.replace(model.spec, window=trained)
-    context = exact_memory(spec, logn=True)
+    context = exact_memory(spec)
     through(context, tail((q, k, v), 0, 300), 64)
     fork = context.fork()
     output = through(fork, tail((q, k, v), 300), chunk)
     rope = model.spec.layers[0].rope
-    expected = torch.cat([exact_attention(rope, q, k, v, now, 16, trained, True) for now in range(300, 340)], dim=1)
+    expected = torch.cat([exact_attention(rope, q, k, v, now, 16, trained) for now in range(300, 340)], dim=1)
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
 
 

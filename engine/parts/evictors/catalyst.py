@@ -32,7 +32,6 @@ class CatalystEvictor(Evictor):
         keep: float,
         novelty_share: float,
         pooling: int,
-        reduction: str,
     ) -> None:
         """Evict from these slots. Settings are those of `InfiniPot`.
 
@@ -40,7 +39,7 @@ class CatalystEvictor(Evictor):
         """
         super().__init__(store)
         self.prompt_tokens = prompt_tokens
-        self.keep, self.novelty_share, self.pooling, self.reduction = keep, novelty_share, pooling, reduction
+        self.keep, self.novelty_share, self.pooling = keep, novelty_share, pooling
         self.attention: dict[int, Tensor] = {}  # by number of evictable slots: the catalyst's attention [HQ, N]
 
     def room(self) -> int:
@@ -89,5 +88,4 @@ class CatalystEvictor(Evictor):
             heads, held = self.store.heads[number].kv_heads, self.store.held(number)
             return torch.zeros(heads, held, device=self.store.spec.device)
         summed = self.attention[number].view(self.store.heads[number].kv_heads, -1, self.store.held(number))
-        score = summed.amax(dim=1) if self.reduction == "max" else summed.mean(dim=1)
-        return pooled(score, self.pooling)
+        return pooled(summed.amax(dim=1), self.pooling)

@@ -40,7 +40,6 @@ class GistSelector(Selector):
         selected: int,
         distance: int,
         attention: str,
-        while_reading: bool,
     ) -> None:
         """Select beside these slots.
 
@@ -52,11 +51,9 @@ class GistSelector(Selector):
             selected: entries that a query sees of the archive at most.
             distance: entries of the gist, at most: how far away the archive lies.
             attention: position rule of selected keys.
-            while_reading: whether the text's own queries select too.
         """
         super().__init__(spec, store, archive)
-        self.pruning, self.selected, self.distance = pruning, selected, distance
-        self.attention, self.while_reading = attention, while_reading
+        self.pruning, self.selected, self.distance, self.attention = pruning, selected, distance, attention
         self._evicted = 0  # entries of the archive that may be missing from the gist
         self._lookup: Tensor | None = None  # `Archive.lookup` on the device
         self._held: dict[int, Tensor] = {}  # by layer, see `held_by_heads`; replaced when the gist holds other text
@@ -77,15 +74,10 @@ class GistSelector(Selector):
 
     def pass_limit(self) -> int | None:
         """Return how many tokens fit where queries search, because selected entries take room."""
-        searching = self.pruning is None and self.selects
+        searching = self.pruning is None and self.archive.answering
         if self.archive.focused is None and not searching:
             return None
         return selecting_queries(self.spec, self.selected)
-
-    @property
-    def selects(self) -> bool:
-        """True if queries select anything now."""
-        return self.archive.answering or self.while_reading
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return the gist, and the selected entries beside it. Slots are shared by all heads of a layer.
@@ -94,7 +86,7 @@ class GistSelector(Selector):
         """
         mask = None if catalyst else self._gist_mask(layer)
         gist = self.store.segments(layer, q, mask=mask)
-        if catalyst or not self.selects or self._evicted == 0 or not self.sees_archive(layer):
+        if catalyst or not self.archive.answering or self._evicted == 0 or not self.sees_archive(layer):
             return gist
         searches = self.pruning is None or self.archive.lookup is not None
         return [*gist, self._searched(layer, q) if searches else self._pruned(layer, q)]

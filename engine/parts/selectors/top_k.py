@@ -29,16 +29,13 @@ class TopKSelector(WindowSelector):
 
     counts_parts = True
 
-    def __init__(
-        self, spec: ModelSpec, store: WindowStore, archive: Archive, top_k: int, logn: bool, extend_always: bool
-    ) -> None:
+    def __init__(self, spec: ModelSpec, store: WindowStore, archive: Archive, top_k: int, extend_always: bool) -> None:
         """Search this archive, beside this window.
 
-        top_k: entries per query and head. logn: whether scores grow beyond the model's window. extend_always: see
-        `WindowSelector`.
+        top_k: entries per query and head. extend_always: see `WindowSelector`.
         """
         super().__init__(spec, store, archive, extend_always)
-        self.top_k, self.logn = top_k, logn
+        self.top_k = top_k
 
     @property
     def selects(self) -> bool:
@@ -77,7 +74,7 @@ class TopKSelector(WindowSelector):
         if not self.archive.answering:
             return self.store.segments(layer, q)
         store, end = self.store, self.store.seen + self.store.tokens
-        if self.logn and (store.fixed or end > self.familiar):
+        if store.fixed or end > self.familiar:
             if "growth" not in store.pass_cache:
                 count = self._number if store.fixed else torch.arange(store.seen, end, device=self.spec.device)
                 store.pass_cache["growth"] = self.growth(count + 1)
