@@ -162,7 +162,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             logging.getLogger(__name__).error("%s failed", arguments.command, exc_info=error)
         print(printable(f"stockpot: {phrase(error)}"), file=sys.stderr)
         return 2 if wrong_usage(error) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,7 +23,7 @@ FIRST_PORT, PORTS = 7920, 20
 def served(home: Path) -> Iterator[tuple[str, int]]:
     """Serve a home; yield the address and the number of the process."""
     port = next(each for each in range(FIRST_PORT, FIRST_PORT + PORTS) if _is_free(each))
-    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", MODEL, "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "app", "--home", str(home), "--model", MODEL, "serve", "--port", str(port)]
     with (home.parent / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--no-introductions"], stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}

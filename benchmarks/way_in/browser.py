@@ -39,7 +39,7 @@ def server(model: str, home: Path, threads: int) -> Iterator[tuple[str, psutil.P
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", model, "--seed", "0", "serve"]
+    command = [sys.executable, "-m", "app", "--home", str(home), "--model", model, "--seed", "0", "serve"]
     command += ["--port", str(port), "--no-introductions"]  # they would use the processor between two questions
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with (home.parent / "server.log").open("w") as log:

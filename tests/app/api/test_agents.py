@@ -40,7 +40,7 @@ def test_an_agent_lists_reads_asks_and_verifies(
     read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli, result, _ = read
-    command = ["-m", "app.cli", "--home", str(cli.home), "--model", cli.model, "mcp"]
+    command = ["-m", "app", "--home", str(cli.home), "--model", cli.model, "mcp"]
     id = result["documents"][0]["id"]
 
     async def use(client: Client, call: Call) -> None:

@@ -146,7 +146,7 @@ def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_
         session = store.sessions.add(emma(store).id, "Où est Zoë? 灯台")
         store.turns.finish(store.turns.add(session.id, "Où?").id, answer="là")
     for arguments in (("list", "sessions", "--json"), ("list", "sessions"), ("export", session.id)):
-        command = [sys.executable, "-m", "app.cli", "--home", str(tmp_path), *arguments]
+        command = [sys.executable, "-m", "app", "--home", str(tmp_path), *arguments]
         done = subprocess.run(
             command,
             cwd=ROOT,
