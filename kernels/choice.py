@@ -14,6 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from kernels.slab_facts import reachable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ def dispatched(reference: Callable[P, R], device: str, slabs: tuple[str, ...] = 
         by_triton = uses_triton(place)
         if by_triton and slabs:
             given: dict[str, Any] = {**dict(zip(arguments, args, strict=False)), **kwargs}
-            by_triton = _readable([given[each] for each in slabs], place)
+            by_triton = all(reachable(given[each], place) for each in slabs)
         chosen: Callable[P, R] = getattr(_module(package, by_triton), name)
         return chosen(*args, **kwargs)
 
@@ -95,9 +97,3 @@ def dispatched(reference: Callable[P, R], device: str, slabs: tuple[str, ...] = 
 def _module(package: str, by_triton: bool) -> ModuleType:
     """Return a kernel's module, imported when it is first needed, since Triton is optional."""
     return importlib.import_module(f"{package}.{'kernel' if by_triton else 'torch_impl'}")
-
-
-def _readable(banks: list[Any], device: torch.device) -> bool:
-    from kernels.rows import reachable  # which imports quantise, which is dispatched
-
-    return all(reachable(slabs, device) for slabs in banks)

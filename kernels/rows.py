@@ -7,22 +7,21 @@ Sizes: H KV heads, N rows asked for, D head size, W bytes of a quantised row.
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels import quantise, scoring
 from kernels.scoring.torch_impl import STEP
+from kernels.slab_facts import tensors_of
 
 GROUP_SIZE = 64  # rows of a head in one quantisation group: they share a scale
 BANKS = ("keys", "values")  # the two banks of a layer, by their names on disk
 FEW = 16  # with at most so many queries of a KV head, a CPU computes keys @ queries in bfloat16, not queries @ keys
-PINNED_FLAG = "known_to_be_pinned"  # a tensor's attribute
 LEAST_RANGE = 0.25  # least range of a channel, as a share of the channels' average: later rows may vary more
 
 
@@ -183,45 +182,6 @@ Bank = Tensor | QuantizedSlab
 Slabs = Sequence[tuple[Bank, int]]  # contiguous [H, capacity, D], and the number of rows in use
 
 
-class Facts:
-    """Facts about slabs that kernels ask for again and again; they do not depend on the length of the last slab.
-
-    Attributes:
-        tables: the kernels' tables, by device and copies.
-        reachable: see the function of that name, by device.
-    """
-
-    def __init__(self) -> None:
-        """Start without any tables."""
-        self.tables: dict[tuple[Any, ...], Any] = {}
-        self.reachable: dict[torch.device, bool] = {}
-        self.banks: list[weakref.ref[Bank]] = []
-
-
-_facts: dict[tuple[int, ...], Facts] = {}  # of slabs that exist, by their banks and the lengths of all but the last
-
-
-def facts_of(slabs: Slabs) -> Facts:
-    """Return what is known about slabs. It is forgotten when one of their banks is."""
-    if isinstance(slabs, StableSlabs):
-        return slabs.facts
-    key = (*[id(bank) for bank, _ in slabs], *[length for _, length in slabs[:-1]])
-    found = _facts.get(key)
-    if found is None:
-        found = _facts[key] = Facts()
-        found.banks = [weakref.ref(bank, lambda _: _facts.pop(key, None)) for bank, _ in slabs]
-    return found
-
-
-class StableSlabs(list[tuple[Bank, int]]):
-    """Slabs whose addresses and lengths never change. Their tables live as long as they, which recordings need."""
-
-    def __init__(self, slabs: Slabs) -> None:
-        """Wrap these slabs; tables are built when a kernel first needs them."""
-        super().__init__(slabs)
-        self.facts = Facts()
-
-
 def scored_in(slabs: Slabs, device: torch.device) -> torch.dtype:
     """Return the dtype of the products of `score`: bfloat16 if all banks are bfloat16 and a GPU sorts them, or float32.
 
@@ -279,32 +239,6 @@ def require_unquantized(slabs: Slabs) -> list[tuple[Tensor, int]]:
     if len(found) < len(slabs):
         raise ValueError("Quantised slabs hold keys before RoPE: attend through a BlockTable of the wanted rows.")
     return found
-
-
-def reachable(slabs: Slabs, device: torch.device) -> bool:
-    """Return whether a kernel on this device can read the slabs: they are there, or in host memory pinned for it."""
-    known = facts_of(slabs).reachable
-    if device not in known:
-        parts = (part for slab, _ in slabs for part in tensors_of(slab))
-        known[device] = all(_lies_on(part, device) or (device.type == "cuda" and _pinned(part)) for part in parts)
-    return known[device]
-
-
-def _lies_on(part: Tensor, device: torch.device) -> bool:
-    return part.device == device or (device.index is None and part.device.type == device.type)
-
-
-def _pinned(part: Tensor) -> bool:
-    """Return whether a tensor is pinned. The answer is kept on the tensor, since the driver is slow."""
-    known = vars(part)
-    if PINNED_FLAG not in known:
-        known[PINNED_FLAG] = part.is_pinned()
-    return bool(known[PINNED_FLAG])
-
-
-def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
-    """Return the tensors that hold a slab's rows: the slab, or its codes and scales."""
-    return (bank.quantized, bank.scale) if isinstance(bank, QuantizedSlab) else (bank,)
 
 
 def used(part: Tensor, length: int, capacity: int) -> int:

@@ -63,6 +63,21 @@ def test_the_engines_layers_import_only_those_before_them(package: str, layers: 
     assert upward(package, layers) == []
 
 
+@pytest.mark.parametrize("room", ["benchmarks", "engine", "kernels", "training"])
+def test_modules_do_not_import_each_other_in_a_circle(room: str) -> None:
+    """A package is its `__init__.py`: who imports from it imports that."""
+    files = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in (ROOT / room).rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for module, file in files.items():
+        names = [name.split(".") for name in imported(file)]
+        beginnings = ([".".join(name[:end]) for end in range(len(name), 0, -1)] for name in names)
+        graph[module] = {next((each for each in found if each in files), module) for found in beginnings} - {module}
+    TopologicalSorter(graph).prepare()  # raises CycleError, naming the modules
+
+
 @pytest.mark.parametrize(("package", "has_base"), [("engine", False), ("engine/parts", True), ("kernels", False)])
 def test_folders_do_not_import_each_other_in_a_circle(package: str, has_base: bool) -> None:
     """has_base: the folders import the package's own modules, which then import none of the folders."""

@@ -23,7 +23,8 @@ from engine.models.spec import Scoring
 from engine.parts import flash
 from kernels import attention, choice, columns, layers, softmax
 from kernels.attention import BlockTable, VisibleRange, torch_impl
-from kernels.rows import Slabs, reachable, require_unquantized
+from kernels.rows import Slabs, require_unquantized
+from kernels.slab_facts import reachable
 
 FEW_QUERIES = 64  # up to here, and
 FEW_BYTES = 16 << 20  # up to so many bytes, all logits are written out at once

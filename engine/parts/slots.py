@@ -36,7 +36,8 @@ from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, plann
 from engine.parts.slot_rows import Slots
 from engine.parts.store import Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from kernels.rows import Bank, Slabs, StableSlabs, put_rows
+from kernels.rows import Bank, Slabs, put_rows
+from kernels.slab_facts import StableSlabs
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:

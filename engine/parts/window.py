@@ -26,7 +26,8 @@ from engine.parts.store import Store
 from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels import choice
-from kernels.rows import Slabs, StableSlabs
+from kernels.rows import Slabs
+from kernels.slab_facts import StableSlabs
 
 MOVING = 64  # tokens after which the window that a kernel is shown begins elsewhere
 WIDE = "wide-window"  # name on disk of the windows of layers that see farther than W

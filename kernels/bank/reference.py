@@ -8,7 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from kernels.bank.state import FETCHED, FREE, HAND, LOOKED, LOOKUP, MISSES, NEVER, NOWHERE, UnitBank
-from kernels.rows import Bank, Slabs, tensors_of
+from kernels.rows import Bank, Slabs
+from kernels.slab_facts import tensors_of
 
 
 def bring(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from kernels import quantise
-from kernels.rows import Bank, QuantizedSlab, tensors_of
+from kernels.rows import Bank, QuantizedSlab
+from kernels.slab_facts import tensors_of
 
 POLICIES = ("lru", "frequency", "fifo", "random")
 FREE, CLAIMED = -1, -2  # no slot, or no unit; and a unit that is about to get a slot

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.bank.state import FETCHED, FREE, HAND, LOOKUP, NEVER, NOWHERE, UnitBank
-from kernels.rows import Bank, Slabs, split_by_slab, tensors_of, to_device
+from kernels.rows import Bank, Slabs, split_by_slab, to_device
+from kernels.slab_facts import tensors_of
 
 
 def bring(

@@ -19,7 +19,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch import power_of_2
-from kernels.rows import Bank, QuantizedSlab, Slabs, facts_of, tensors_of
+from kernels.rows import Bank, QuantizedSlab, Slabs
+from kernels.slab_facts import facts_of, tensors_of
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 QUANTIZED = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}

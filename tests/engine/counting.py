@@ -29,7 +29,7 @@ from engine.parts.archive.options import DTYPES
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
-from kernels import choice, rows
+from kernels import choice, slab_facts
 from kernels.slab_rows import kernel as slab_rows
 from tests.engine import simulated
 from tests.engine.conftest import byte_tokenizer
@@ -137,7 +137,7 @@ def passes(device: Watched, layers: int, method: Method) -> dict[str, list[Count
     ids = torch.randint(4, 260, (601,), generator=torch.Generator().manual_seed(1))
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(choice, "implementation", lambda: "triton")
-        patch.setattr(rows, "_lies_on", lambda part, device: True)
+        patch.setattr(slab_facts, "_lies_on", lambda part, device: True)
         counting = Counting(device, patch)
         # Some have passes on a GPU that are longer than their window
         reader = Reader(sim, method, ids, chunk=128 if method.gpu_pass else 48)

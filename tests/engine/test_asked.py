@@ -18,7 +18,8 @@ from engine.parts.selectors import key_stream, pruned
 from engine.parts.selectors.asked import Asked
 from engine.parts.selectors.stages import parse_stages
 from kernels import choice
-from kernels.rows import Slabs, tensors_of
+from kernels.rows import Slabs
+from kernels.slab_facts import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.matrix import QUESTION, TIGHT, hip
 from tests.engine.plans import LLAMA_8B

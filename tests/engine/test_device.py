@@ -34,7 +34,7 @@ from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
-from kernels import choice, rows
+from kernels import choice, slab_facts
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.matrix import STATIC, TIGHT
@@ -280,7 +280,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(Recording, "_pass", passed)
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
-        patch.setattr(rows, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
+        patch.setattr(slab_facts, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
         patch.setattr(slab_rows, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
@@ -318,7 +318,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
         patch.setattr(recorder, "choice", lambda: "static")
         patch.setattr(sim, "recorder", recorder.Recorder(sim.network))
         patch.setattr(choice, "implementation", lambda: kernels)
-        patch.setattr(rows, "_lies_on", lambda part, device: True)
+        patch.setattr(slab_facts, "_lies_on", lambda part, device: True)
         for token in (70, 71, 72):
             conversation.feed([token], repeated=True)
     return bool(conversation.memory.recordings)
@@ -348,7 +348,7 @@ def costs_of_searching(looks: int) -> Counter[str]:
     sim, device = world()[1:]
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(choice, "implementation", lambda: "triton")
-        patch.setattr(rows, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
+        patch.setattr(slab_facts, "_lies_on", lambda part, device: True)  # as slabs are on a GPU
         conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
         conversation.feed([70, 71, 72])
         if looks > 1:

@@ -37,7 +37,7 @@ from engine.parts.slot_rows import Slots
 from engine.planning.plan import Machine
 from engine.planning.planner import Planner
 from engine.records import DEVICE, HOST
-from kernels.rows import tensors_of
+from kernels.slab_facts import tensors_of
 from tests.engine.architectures import kinds_with, small_config
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.matrix import COVERING, FORGETFUL, TIGHT

@@ -23,7 +23,8 @@ from kernels.columns import kernel as columns
 from kernels.gathering import kernel as gathering
 from kernels.pruning import BRANCH, KeyPositions
 from kernels.pruning import kernel as pruning
-from kernels.rows import ChannelScale, QuantizedSlab, Slabs, StableSlabs
+from kernels.rows import ChannelScale, QuantizedSlab, Slabs
+from kernels.slab_facts import StableSlabs
 
 HEADS, GROUP, SIZE, SLABS = 8, 4, 128, 32  # as Llama 3.1 8B has them, with a million tokens on the host
 BF16 = torch.bfloat16

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.attention import BlockTable, VisibleRange, reference, torch_impl
-from kernels.rows import ChannelScale, StableSlabs
+from kernels.rows import ChannelScale
+from kernels.slab_facts import StableSlabs
 from tests.kernels.banks import DEVICE, Case, Coding, by_row, case, plainly, slab_of
 
 pytest.importorskip("triton")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kernels.bank import POLICIES, UnitBank, reference, torch_impl
 from kernels.bank.state import NOWHERE
-from kernels.rows import Bank, ChannelScale, Slabs, dense, tensors_of
+from kernels.rows import Bank, ChannelScale, Slabs, dense
+from kernels.slab_facts import tensors_of
 from tests.kernels.banks import DEVICE, Coding, slab_of
 
 pytest.importorskip("triton")

@@ -9,16 +9,8 @@ import torch
 
 from kernels.gathering import EntryBuffers, reference, torch_impl
 from kernels.quantise import stored, width
-from kernels.rows import (
-    GROUP_SIZE,
-    ChannelScale,
-    QuantizedSlab,
-    reachable,
-    require_unquantized,
-    split_by_slab,
-    take,
-    take_shared,
-)
+from kernels.rows import GROUP_SIZE, ChannelScale, QuantizedSlab, require_unquantized, split_by_slab, take, take_shared
+from kernels.slab_facts import reachable
 from tests.kernels.banks import DEVICE, Case, Coding, case
 
 pytest.importorskip("triton")

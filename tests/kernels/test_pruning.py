@@ -12,7 +12,8 @@ from torch import Tensor
 from kernels import choice, pruning
 from kernels.bank.state import NOWHERE
 from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, Copies, KeyPositions, reference, torch_impl
-from kernels.rows import Bank, ChannelScale, Slabs, dense, take, tensors_of
+from kernels.rows import Bank, ChannelScale, Slabs, dense, take
+from kernels.slab_facts import tensors_of
 from tests.kernels.banks import Coding, slab_of, wide
 
 pytest.importorskip("triton")

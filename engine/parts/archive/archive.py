@@ -17,7 +17,8 @@ from engine.parts.archive.sketch import Sketch
 from engine.parts.quantized_slots import check_quantization
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
-from kernels.rows import Slabs, StableSlabs
+from kernels.rows import Slabs
+from kernels.slab_facts import StableSlabs
 
 
 class Archive:

@@ -17,7 +17,8 @@ from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.slabs import group_size_of
 from kernels import quantise
 from kernels.pruning import Copies
-from kernels.rows import Bank, Slabs, tensors_of, to_device, used
+from kernels.rows import Bank, Slabs, to_device, used
+from kernels.slab_facts import tensors_of
 
 
 class Probes:

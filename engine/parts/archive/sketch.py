@@ -24,7 +24,8 @@ from engine.errors import SettingsError
 from engine.models.spec import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import gather_rows
-from kernels.rows import GROUP_SIZE, ChannelScale, QuantizedSlab, Slabs, covering, reachable
+from kernels.rows import GROUP_SIZE, ChannelScale, QuantizedSlab, Slabs, covering
+from kernels.slab_facts import reachable
 
 NONE = "none"
 KINDS = {"int4": torch.quint4x2, "int2": torch.quint2x4}

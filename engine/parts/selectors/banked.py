@@ -16,7 +16,8 @@ from engine.parts.archive.bank import DeviceBank, Line, Traffic
 from engine.records import DEVICE, Usage
 from kernels.bank import NOWHERE
 from kernels.gathering import gather_rows
-from kernels.rows import Slabs, StableSlabs
+from kernels.rows import Slabs
+from kernels.slab_facts import StableSlabs
 
 
 class BankUse:

@@ -30,7 +30,8 @@ from engine.parts.selectors.stages import EMPTY, Listing
 from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import Usage
-from kernels.rows import Slabs, StableSlabs
+from kernels.rows import Slabs
+from kernels.slab_facts import StableSlabs
 
 
 def window_pass_limit(window: int, together: int, block: int, most: int | None = None) -> int:
