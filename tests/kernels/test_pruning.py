@@ -105,8 +105,14 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     torch.testing.assert_close(in_steps, exact)
 
 
+COPIED = 60  # keys, of the 100 that queries see
+
+
 def copies_of(slabs: Slabs, every: int, starts: Tensor, size: int) -> Copies:
-    """Return copies of every `every`-th of the first 100 keys, and of two in three chunks, in another order."""
+    """Return copies of every `every`-th of the first `COPIED` keys, and of two in three chunks, in another order.
+
+    Behind them are rows that must not be read.
+    """
     order = torch.arange(starts.shape[1] - 1, -1, -1, device=starts.device)
     places = torch.where(order % 3 == 0, NOWHERE, order * size).expand(len(starts), -1)
     rows = (order[:, None] * size + torch.arange(size, device=starts.device)).flatten().clamp_max(110)
@@ -119,7 +125,10 @@ def copies_of(slabs: Slabs, every: int, starts: Tensor, size: int) -> Copies:
         chosen = codes.view(torch.uint8)[:, index].view(codes.dtype)
         return dataclasses.replace(first, quantized=chosen, scale=scale[:, groups])
 
-    return Copies(every, 100, copied(torch.arange(0, 100, every), torch.arange(2)), copied(rows, rows // 64), places)
+    near = copied(torch.arange(0, 100, every), torch.arange(2))
+    behind = tensors_of(near)[0][:, COPIED // every :]
+    behind.copy_(behind.flip(2))
+    return Copies(every, COPIED, near, copied(rows, rows // 64), places)
 
 
 @pytest.mark.parametrize(("kind", "every"), [(None, 4), (torch.int8, 1), (torch.quint4x2, 4)])
@@ -136,7 +145,7 @@ def test_copies_are_read_instead_and_change_nothing(kind: torch.dtype | None, ev
     for slab, length in slabs:  # what has a copy is not read where it was
         rows = slab if isinstance(slab, Tensor) else slab.quantized
         number = torch.arange(at, at + length)
-        gone = (number % every == 0) & (number < 100)
+        gone = (number % every == 0) & (number < COPIED)
         rows[:, :length][:, gone] = rows[:, :length][:, gone].flip(2)
         at += length
     assert torch.equal(kernel.chunk_scores(q, slabs, starts, limits, 11, places, given), plain)
