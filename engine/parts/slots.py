@@ -34,7 +34,7 @@ from engine.parts.quantized_slots import Quantization, check_quantization
 from engine.parts.sharing import APART, shared
 from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, planned_bytes, window_capacity
 from engine.parts.slot_rows import Slots
-from engine.parts.store import Store
+from engine.parts.store import Positions, Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels.rows import Bank, Slabs, put_rows
 from kernels.slab_facts import StableSlabs
@@ -47,15 +47,25 @@ def _each_head(layer: LayerSpec) -> list[LayerSpec]:
 
 
 class Placement(NamedTuple):
-    """The entries of slots that tokens of a pass see.
+    """Where tokens of a pass stand in slots, and the entries that they see.
 
     Attributes:
+        at: the own row of the first token, or int64 [1] in a fixed pass.
+        positions: of the tokens.
         rows: own rows that are shown.
         visible: the range that each query sees.
     """
 
+    at: int | Tensor
+    positions: Positions
     rows: int
     visible: VisibleRange
+
+    def part(self, offset: int, count: int) -> Placement:
+        """Return the same of `count` tokens behind the first `offset`."""
+        start, behind = self.positions.start + offset, len(self.visible.end) - offset - count
+        visible = self.visible.part(offset, offset + count)
+        return Placement(self.at + offset, Positions(start, None, start), self.rows - behind, visible)
 
 
 class SlotStore(Store):
@@ -237,31 +247,30 @@ class SlotStore(Store):
         scores = [None] * len(group) if importance is None else importance.chunk(len(group))
         every = zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True)
         for number, keys, values, score in every if len(group) > 1 else [(group[0], k, v, importance)]:
-            slots = self.own[number]
-            at: int | Tensor = self.length + slots.extra_entries
-            if self.fixed:
-                at = self._fixed[self._place_key(number)][0]
+            slots, place = self.own[number], self._placement(number)
             if score is not None:
-                put_rows(slots.score, at, score)
+                put_rows(slots.score, place.at, score)
             if slots.rotates:
                 alone, buffers = q[:0] if len(group) > 1 else q, (slots.keys, slots.rotated, slots.values)
                 kept = values[: len(slots.values)]
-                self.write(slots.layer, alone, keys, kept, at, buffers, *self._start(number, 0))
+                self.write(slots.layer, alone, keys, kept, place.at, buffers, place.positions)
             else:
-                slots.write(at, keys, keys, values)
+                slots.write(place.at, keys, keys, values)
 
     def segments(
         self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None, mask: Tensor | None = None
     ) -> list[Segment]:
         """Return all entries before each query. mask: which of them each head sees, bool [H, held]; None for all."""
         slots, base, count = self.own[number], self._base(number), q.shape[1]
-        place = self._placement(number, offset, count)
+        place = self._placement(number)
+        if count < self.tokens:
+            place = place.part(offset, count)
         keys, values, table = slots.slabs(base, place.rows, count, mask)
         if self.fixed:
             keys, values = self._stable_slabs(number, keys, values)
         rows = self._mass_rows(number, place.rows, table) if self.counted else None
-        start, limit, key = self._start(number, offset)
-        return [SharedKeys(self.rotated(slots.layer, q, start, limit, key), keys, values, place.visible, table, rows)]
+        turned = self.rotated(slots.layer, q, place.positions)
+        return [SharedKeys(turned, keys, values, place.visible, table, rows)]
 
     def _mass_rows(self, number: int, length: int, table: BlockTable | None) -> Tensor:
         """Return the rows of `AttentionMass` of the base and of `length` own entries, int32 [H, 1, 1, N].
@@ -281,15 +290,6 @@ class SlotStore(Store):
             rows = known[2][..., : known[2].shape[-1] - slots.capacity + length]
         return rows if table is None else rows[..., table.rows[0]]
 
-    def _start(self, number: int, offset: int) -> tuple[int | Tensor, int | None, object]:
-        """Return the position of token `offset` of the pass, its bound, and a key that tells it from others."""
-        slots = self.own[number]
-        if self.fixed:
-            key = self._place_key(number)
-            return self._fixed[key][1], slots.first_slot + slots.capacity, key
-        start = slots.first_slot + self.length + slots.extra_entries + offset
-        return start, None, start
-
     def _stable_slabs(self, number: int, keys: Slabs, values: Slabs) -> tuple[StableSlabs, StableSlabs]:
         """Return the slabs of slots as objects that stay the same while the slots stay where they are."""
         where = *(bank for bank, _ in keys), *(bank for bank, _ in values)
@@ -299,20 +299,22 @@ class SlotStore(Store):
             known = self._stable[number] = where, StableSlabs(keys), StableSlabs(values)
         return known[1], known[2]
 
-    def _placement(self, number: int, offset: int, count: int) -> Placement:
-        """Return where tokens of the pass stand; computed once for all slots that agree in it."""
+    def _placement(self, number: int) -> Placement:
+        """Return where the tokens of the pass stand; once for all slots that agree in it."""
         slots, place = self.own[number], self._place_key(number)
-        key = "placement", place, offset, count, self.fixed and slots.capacity
-        if key not in self.pass_cache:
+        key = "placement", place, self.fixed and slots.capacity
+        found: Placement | None = self.pass_cache.get(key)
+        if found is None:
+            at, begin = self.length + slots.extra_entries, slots.first_slot
             if self.fixed:
-                _, _, start, end = self._fixed[place]
-                self.pass_cache[key] = Placement(slots.capacity, VisibleRange(start, end, changing=True))
+                row, position, start, end = self._fixed[place]
+                positions = Positions(position, begin + slots.capacity, place)
+                found = Placement(row, positions, slots.capacity, VisibleRange(start, end, changing=True))
             else:
-                filled = self.length + slots.extra_entries + offset
-                held = slots.first_slot + filled
-                visible = causal_range(count, held + count, slots.layer.sliding_window, self.spec.device)
-                self.pass_cache[key] = Placement(filled + count, visible)
-        found: Placement = self.pass_cache[key]
+                end, sliding = at + self.tokens, slots.layer.sliding_window
+                visible = causal_range(self.tokens, begin + end, sliding, self.spec.device)
+                found = Placement(at, Positions(begin + at, None, begin + at), end, visible)
+            self.pass_cache[key] = found
         return found
 
     def pass_rows(self, skip: int) -> tuple[list[Tensor], list[Tensor]]:

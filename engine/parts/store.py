@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +14,20 @@ from engine.parts.attention import Segment
 from engine.parts.mass import NOT_IN_SOURCE
 from engine.records import LoadedParts, Parts, Usage
 from kernels.layers import append, turn
+
+
+class Positions(NamedTuple):
+    """Positions of tokens of a pass, as `Rope.rows` takes them.
+
+    Attributes:
+        start: the first of consecutive ones, or int64 [T] on the device.
+        limit: exclusive upper bound of those in a tensor, else None.
+        key: tells them from other positions of the pass.
+    """
+
+    start: int | Tensor
+    limit: int | None
+    key: object
 
 
 class Store(ABC):
@@ -82,9 +96,7 @@ class Store(ABC):
         v: Tensor,
         at: int | Tensor,
         buffers: tuple[Tensor, Tensor, Tensor],
-        start: int | Tensor,
-        limit: int | None,
-        key: object,
+        positions: Positions,
     ) -> None:
         """Write keys, rotated keys and values of the pass into buffers; rotate queries of one token for `rotated`.
 
@@ -95,37 +107,31 @@ class Store(ABC):
             v: [HV, T, D].
             at: the first row, or int64 [1] in a fixed pass.
             buffers: [H, N, D] each, for keys, rotated keys and values.
-            start: see `rotated`.
-            limit: see `rotated`.
-            key: see `rotated`.
+            positions: of the tokens.
         """
         asked = q if k.shape[1] == 1 else q[:0]
-        turned = append(asked, k, v, *self._angles(layer, k, start, limit, key), at, *buffers)
+        turned = append(asked, k, v, *self._angles(layer, k, positions), at, *buffers)
         if len(asked):
-            self.pass_cache["queries", key] = q, turned
+            self.pass_cache["queries", positions.key] = q, turned
 
-    def rotated(self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object) -> Tensor:
+    def rotated(self, layer: LayerSpec, x: Tensor, positions: Positions) -> Tensor:
         """Rotate x [H, T, D] to positions, as `Rope.rotate` does; the table is read once a pass and not once a layer.
 
-        What has been rotated of one token is given out again for the same x and key.
-
-        key: tells apart the starts of a pass.
+        What has been rotated of one token is given out again for the same x and positions.
         """
         turned: Tensor
-        given, turned = self.pass_cache.get(("queries", key), (None, x))
+        given, turned = self.pass_cache.get(("queries", positions.key), (None, x))
         if given is not x:
-            turned = turn(x, *self._angles(layer, x, start, limit, key))
+            turned = turn(x, *self._angles(layer, x, positions))
             if x.shape[-2] == 1:
-                self.pass_cache["queries", key] = x, turned
+                self.pass_cache["queries", positions.key] = x, turned
         return turned
 
-    def _angles(
-        self, layer: LayerSpec, x: Tensor, start: int | Tensor, limit: int | None, key: object
-    ) -> tuple[Tensor, Tensor]:
+    def _angles(self, layer: LayerSpec, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         """Return cosines and sines for x [H, T, D], looked up once a pass for layers that rotate alike."""
-        known = "angles", id(layer.rope), x.dtype, x.shape[-2], key
+        known = "angles", id(layer.rope), x.dtype, x.shape[-2], positions.key
         if known not in self.pass_cache:
-            self.pass_cache[known] = layer.rope.rows(start, x.shape[-2], x.dtype, limit)
+            self.pass_cache[known] = layer.rope.rows(positions.start, x.shape[-2], x.dtype, positions.limit)
         found: tuple[Tensor, Tensor] = self.pass_cache[known]
         return found
 

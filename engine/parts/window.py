@@ -22,7 +22,7 @@ from engine.parts.attention import Segment, SharedKeys, VisibleRange
 from engine.parts.mass import NOT_IN_SOURCE, mass_rows
 from engine.parts.positions import sink_query_positions
 from engine.parts.slot_plan import window_slack
-from engine.parts.store import Store
+from engine.parts.store import Positions, Store
 from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels import choice
@@ -105,22 +105,22 @@ class View:
     """Positions and visible ranges of the queries of a pass, for layers with one sliding window.
 
     Attributes:
-        sink_places, places: int64 [T], where queries stand as seen from the sinks and from the window.
+        at: row of the buffer that the first token is written to, or int64 [1] in a fixed pass.
+        from_sinks, in_window: where queries stand as seen from the sinks and from the window.
         sink_visible, visible: which sinks, and which rows of the buffer from `start` on, each query sees.
         start, end: rows of the buffer that are shown.
         sinks: how many sinks there are.
-        limit: exclusive upper bound of all places.
         sink_rows, rows: int32 [S] and [N], rows of `AttentionMass` of both; None where nobody counts.
     """
 
-    sink_places: Tensor
+    at: int | Tensor
+    from_sinks: Positions
     sink_visible: VisibleRange
-    places: Tensor
+    in_window: Positions
     visible: VisibleRange
     start: int
     end: int
     sinks: int
-    limit: int
     sink_rows: Tensor | None
     rows: Tensor | None
     fixed: bool = False
@@ -130,7 +130,7 @@ class View:
         if count not in self._sinks_for:
             every = self.sink_visible.host_values
             hidden = torch.arange(len(every.end)) >= count
-            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(self.places.device)
+            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(self.visible.end.device)
         return self._sinks_for[count]
 
     @cached_property
@@ -224,23 +224,16 @@ class WindowStore(Store):
             places = slice(self.seen, self.seen + fresh)
             held.sink_keys[:, places], held.sink_values[:, places] = k[:, :fresh], v[:, :fresh]
             held.sink_rotated[:, places] = rope.rotate(k[:, :fresh], self.seen)
-        at: int | Tensor = self.length
-        position: int | Tensor = self.sinks + self.length
-        if self.fixed:
-            facts = self._fixed[held.layer.sliding_window]
-            at, position = facts[0], facts[1]
-        key = "behind the sinks" if fresh else ("window", held.layer.sliding_window)
-        asked, buffers = q[:0] if fresh else q, (held.keys, held.rotated, held.values)
-        limit = self.sinks + held.capacity
-        self.write(held.layer, asked, k[:, fresh:], v[:, fresh:], at, buffers, position, limit, key)
+        view, buffers = self.view(held.layer.sliding_window), (held.keys, held.rotated, held.values)
+        positions = Positions(self.sinks, None, "behind the sinks") if fresh else view.in_window
+        self.write(held.layer, q[:0] if fresh else q, k[:, fresh:], v[:, fresh:], view.at, buffers, positions)
 
     def segments(self, number: int, q: Tensor, offset: int = 0, sinks_for: int | None = None) -> list[Segment]:
         """Return sinks and window. sinks_for: how many of the first queries see the sinks; None for all."""
         if wide := self._of(number):
             return wide.segments(number, q)
         held = self.layers[number]
-        sliding = held.layer.sliding_window
-        view = self.view(sliding)
+        view = self.view(held.layer.sliding_window)
         segments: list[Segment] = []
         visible, shown = view.sink_visible, view.sinks > 0
         if view.fixed:
@@ -253,14 +246,14 @@ class WindowStore(Store):
             segments.append(SharedKeys(self.far_queries(number, q), keys, values, visible, mass_rows=view.sink_rows))
         if view.end > view.start:
             keys, values = self._slabs(held, view, sinks=False)
-            turned = self.rotated(held.layer, q, view.places, view.limit, ("window", sliding))
+            turned = self.rotated(held.layer, q, view.in_window)
             segments.append(SharedKeys(turned, keys, values, view.visible, mass_rows=view.rows))
         return segments
 
     def far_queries(self, number: int, q: Tensor) -> Tensor:
         """Return queries [HQ, T, D] where they stand as seen from the sinks, and from all that has left the window."""
-        held, view = self.layers[number], self.view(self.layers[number].layer.sliding_window)
-        return self.rotated(held.layer, q, view.sink_places, view.limit, ("sinks", held.layer.sliding_window))
+        layer = self.layers[number].layer
+        return self.rotated(layer, q, self.view(layer.sliding_window).from_sinks)
 
     def _slabs(self, held: LayerWindow, view: View, sinks: bool) -> tuple[Slabs, Slabs]:
         """Return keys and values of the sinks or of the window, of a fixed pass as objects that stay the same."""
@@ -297,36 +290,36 @@ class WindowStore(Store):
         if sliding is not None:
             left = torch.maximum(left, own - sliding)
         sink_first = torch.zeros_like(number) if sliding is None else number - sliding + 1
-        sink_places = sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block)
-        places = torch.stack([sink_places, own + self.sinks])
-        sent = places.to(device, non_blocking=True)
+        places = sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block)
+        from_sinks = places.to(device, non_blocking=True), int(places.max()) + 1
         known = self.source[self.sinks + start : self.sinks + self.length]
         sinks = min(self.sinks, self.seen + count)
         return View(
-            sink_places=sent[0],
+            at=self.length,
+            from_sinks=Positions(*from_sinks, ("sinks", sliding)),
             sink_visible=VisibleRange(sink_first, number + 1).to(device),
-            places=sent[1],
+            in_window=Positions(int(own[0]) + self.sinks, None, ("window", sliding)),
             visible=VisibleRange(left + 1 - start, own + 1 - start).to(device),
             start=start,
             end=end,
             sinks=sinks,
-            limit=int(places.max()) + 1,
             sink_rows=mass_rows(self.source[:sinks]) if self.counted else None,
             rows=mass_rows(torch.cat([known, self.incoming[self.new_sinks :]])) if self.counted else None,
         )
 
     def _fixed_view(self, sliding: int | None) -> View:
-        _, place, sink_place, sink_first, sink_end, first, end = self._fixed[sliding]
+        at, place, sink_place, sink_first, sink_end, first, end = self._fixed[sliding]
         capacity = self.layers[0].capacity
+        limit = self.sinks + max(capacity, self.window)
         return View(
-            sink_places=sink_place,
+            at=at,
+            from_sinks=Positions(sink_place, limit, ("sinks", sliding)),
             sink_visible=VisibleRange(sink_first, sink_end, changing=True),
-            places=place,
+            in_window=Positions(place, limit, ("window", sliding)),
             visible=VisibleRange(first, end, changing=True),
             start=0,
             end=capacity,
             sinks=self.sinks,
-            limit=self.sinks + max(capacity, self.window),
             sink_rows=mass_rows(self.source[: self.sinks]) if self.counted else None,
             rows=mass_rows(self.source[self.sinks :]) if self.counted else None,
             fixed=True,

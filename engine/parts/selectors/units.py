@@ -153,7 +153,7 @@ class UnitSelector(WindowSelector):
     def _products(self, layer: int, q: Tensor, keys: Tensor) -> Tensor:
         """Return dot products float32 [N] of the query of one token with rotated keys [H, N, D], heads together."""
         held, view = self.store.layers[layer], self.store.view(None)
-        turned = self.store.rotated(held.layer, q, view.places, view.limit, ("window", None))
+        turned = self.store.rotated(held.layer, q, view.in_window)
         summed = self._summed(layer, turned, torch.promote_types(q.dtype, torch.float32))
         return (summed @ keys.to(summed.dtype).transpose(1, 2)).sum(dim=0)[0]
 
@@ -176,7 +176,7 @@ class UnitSelector(WindowSelector):
             scores[first : first + len(heard)] += heard * (1 / window)
             return scores
         view, summed = store.view(None), self._summed(layer, q)
-        turned = store.rotated(held.layer, summed, view.places, view.limit, ("window", None)).float()
+        turned = store.rotated(held.layer, summed, view.in_window).float()
         running = F.pad(turned.cumsum(dim=1), (0, 0, 1, 0))
         after = torch.arange(start, end, device=q.device) - store.length + fresh + 1  # the query after each entry
         reach = running[:, (after + window).clamp(0, count)] - running[:, after.clamp(0, count)]
