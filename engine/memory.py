@@ -104,7 +104,7 @@ class Memory:
     @property
     def archive(self) -> Archive | None:
         """The entries that the selector chooses from."""
-        return self.selector and self.selector.archive
+        return None if self.selector is None else self.selector.archive
 
     @property
     def num_evicted(self) -> int:

@@ -143,7 +143,10 @@ def _sketched(archive: Archive) -> Archive:
 def _searching(check: Check, archive: Archive, limits: Tensor) -> float:
     """Return the seconds that `exact` takes to find and fetch entries of the archive for tokens with these limits."""
     q = _noise(check, LLAMA.query, len(limits), LLAMA.size)
-    return median_seconds(check.place, lambda: searched(archive, 0, q, SINKS + STREAM, limits, BEST, None))
+    rope = archive.host.spec.layers[0].rope
+    return median_seconds(
+        check.place, lambda: searched(archive, 0, q, rope.to_constant(q, SINKS + STREAM), BEST, limits)
+    )
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:

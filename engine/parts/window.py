@@ -128,9 +128,9 @@ class View:
     def sinks_for(self, count: int) -> VisibleRange:
         """Return which sinks are seen where only the first `count` queries see any; computed once."""
         if count not in self._sinks_for:
-            every = self.sink_visible.host_values
+            every, device = self.sink_visible.host_values, self.visible.end.device
             hidden = torch.arange(len(every.end)) >= count
-            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(self.visible.end.device)
+            self._sinks_for[count] = VisibleRange(every.start, every.end.masked_fill(hidden, 0)).to(device)
         return self._sinks_for[count]
 
     @cached_property

@@ -90,8 +90,8 @@ def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotat
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     archive = Archive(model.spec, tier.dtype)
     archive.host = tier
-    best, index = searched(archive, 1, q, 40, torch.full((5,), 201), 24, None)
     rope = tier.spec.layers[1].rope
+    best, index = searched(archive, 1, q, rope.to_constant(q, 40), 24, torch.full((5,), 201))
     keys = rope.to_constant(everything(1)[0].repeat_interleave(3, dim=0), 0)
     logits = rope.to_constant(q, 40) @ keys.transpose(1, 2)
     torch.testing.assert_close(best.logits(Scoring(1.0)), logits.gather(2, index))

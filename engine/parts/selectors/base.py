@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.search import Found, best_of_room, within
+from engine.parts.archive.search import Found, best_by_all_sketches, best_of_room, within
 from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.positions import SearchedPlaces
 from engine.parts.selectors.stages import Pruning
@@ -75,6 +75,10 @@ class Selector(ABC):
     def sees_archive(self, layer: int) -> bool:
         """Tell whether the queries of a layer see entries of the archive: those with a sliding window see none."""
         return self.spec.layers[layer].sliding_window is None
+
+    def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
+        """Return keys and values of the archive; in a fixed pass, as objects that stay the same."""
+        return self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
 
     def pass_limit(self) -> int | None:
         """Return how many tokens the next pass may carry at most, or None."""
@@ -183,37 +187,42 @@ def searched(
     archive: Archive,
     layer: int,
     q: Tensor,
-    distance: int,
-    limits: Tensor,
+    turned: Tensor,
     top: int,
-    lookup: Tensor | None,
+    limits: Tensor,
+    lookup: Tensor | None = None,
     places: SearchedPlaces | None = None,
+    fixed: bool = False,
 ) -> tuple[PerQueryKeys, Tensor]:
-    """Search the archive for the `top` best entries of each query [HQ, T, D] of each head, all at one distance.
+    """Search the archive for the `top` best entries of each query of each head, all at one distance.
 
-    limits, lookup: `limits` and `among` of `HostTier.search`. places: positions at which queries attend to what they
-    have found; None for the same distance.
+    Args:
+        archive: that is searched.
+        layer: number of the layer.
+        q: [HQ, T, D], before RoPE.
+        turned: the same at the distance at which they search.
+        top: entries wanted.
+        limits: `limits` of `HostTier.search`; in a fixed pass `late` of `best_of_room`, of sketches if there are any.
+        lookup: `among` of `HostTier.search`; not in a fixed pass.
+        places: positions at which queries attend to what they have found; None for the same distance.
+        fixed: whether one token passes in constant shapes.
 
     Returns:
         The selected keys, and the numbers of the entries, int64 [HQ, T, K], where the queries are.
     """
-    spec = archive.host.spec.layers[layer]
-    turned = spec.rope.to_constant(q, distance)
-    found = archive.host.search(layer, spec.rope.towards_kept(turned), limits, top, lookup)
+    host, spec = archive.host, archive.host.spec.layers[layer]
+    towards = spec.rope.towards_kept(turned)
+    if not fixed:
+        keys, values = (within(slabs, max(1, int(limits[-1]))) for slabs in archive.slabs(layer))
+        found = host.search(layer, towards, limits, top, lookup)
+    else:
+        keys, values = archive.stable_slabs(layer)
+        if host.sketch is None:
+            found = best_of_room(keys, towards, limits, top)
+        else:
+            found = best_by_all_sketches(host.sketch, layer, keys, towards, limits, top)
     turned = turned if places is None else places.rotate_queries(spec.rope, q)
-    visible = max(1, int(limits[-1]))
-    keys, values = (within(slabs, visible) for slabs in archive.slabs(layer))
     return gathered(spec, turned, keys, values, found, places), found.entries
-
-
-def searched_in_room(
-    archive: Archive, layer: int, q: Tensor, distance: int, late: Tensor, top: int
-) -> tuple[PerQueryKeys, Tensor]:
-    """Search like `searched` for the query of one token, in constant shapes; late: see `best_of_room`."""
-    spec, (keys, values) = archive.host.spec.layers[layer], archive.stable_slabs(layer)
-    turned = spec.rope.to_constant(q, distance)
-    found = best_of_room(keys, spec.rope.towards_kept(turned), late, top)
-    return gathered(spec, turned, keys, values, found), found.entries
 
 
 def gathered(

@@ -21,7 +21,7 @@ from engine.models.rope import Rope
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank
-from engine.parts.attention import BlockTable, Segment, SharedKeys, VisibleRange
+from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys, VisibleRange
 from engine.parts.mass import mass_rows
 from engine.parts.positions import FarPlaces, QueryBlocks, SearchedPlaces, far_query_position
 from engine.parts.selectors.banked import BankUse
@@ -207,11 +207,9 @@ class WindowSelector(Selector):
             Sinks and chosen entries as rows of the bank behind the sinks, and the slabs of these rows.
         """
         assert self.bank is not None
-        archive, sinks = self.archive, self._sinks(layer)
-        starts, slabs = index[:, :: self.bank.bank.size], archive.slabs(layer)
-        if self.store.fixed:
-            slabs = archive.stable_slabs(layer)
-        else:
+        sinks = self._sinks(layer)
+        starts, slabs = index[:, :: self.bank.bank.size], self.slabs(layer)
+        if not self.store.fixed:
             self.bank.prepare(layer)
         if starts.numel() <= self.bank.bank.units:
             rows = self.bank.bring(layer, slabs, starts, blocks.evicted)[:, : index.shape[1]]
@@ -322,14 +320,18 @@ class WindowSelector(Selector):
 
     def search(self, layer: int, q: Tensor) -> list[Segment]:
         """Return sinks, window and the `picks` best entries of each query of each head."""
-        store, distance, lookup = self.store, self.distance, self.archive.lookup
-        if "limits" not in store.pass_cache:
-            store.pass_cache["limits"] = self.evicted(q.shape[1]).repeat_interleave(store.query_block)[: q.shape[1]]
-        limits, places = store.pass_cache["limits"], self.searched_places(layer)
-        best, index = searched(self.archive, layer, q, distance, limits, self.picks(), lookup, places)
-        if store.counted:
+        best, index = self._found(layer, q)
+        if self.store.counted:
             best = dataclasses.replace(best, mass_rows=mass_rows(self.archive.host.source_of(index)))
-        return [*store.segments(layer, q), best]
+        return [*self.store.segments(layer, q), best]
+
+    def _found(self, layer: int, q: Tensor) -> tuple[PerQueryKeys, Tensor]:
+        """Search the entries that a second look is restricted to, or all."""
+        cache, block, archive = self.store.pass_cache, self.store.query_block, self.archive
+        if "limits" not in cache:
+            cache["limits"] = self.evicted(q.shape[1]).repeat_interleave(block)[: q.shape[1]]
+        turned, places = self.spec.layers[layer].rope.to_constant(q, self.distance), self.searched_places(layer)
+        return searched(archive, layer, q, turned, self.picks(), cache["limits"], archive.lookup, places)
 
     @property
     def distance(self) -> int:

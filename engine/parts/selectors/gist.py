@@ -19,7 +19,7 @@ from engine.parts.archive.search import in_blocks
 from engine.parts.attention import BlockTable, PerQueryKeys, Segment, SharedKeys
 from engine.parts.mass import mass_rows
 from engine.parts.positions import TRUE, FarPlaces, QueryBlocks
-from engine.parts.selectors.base import NOTHING_FAR, Selector, searched, searched_in_room, selecting_queries
+from engine.parts.selectors.base import NOTHING_FAR, Selector, searched, selecting_queries
 from engine.parts.selectors.stages import EMPTY, Listing, Pruning
 from engine.parts.slots import SlotStore
 from engine.parts.store import Store
@@ -136,7 +136,7 @@ class GistSelector(Selector):
     def _pruned(self, layer: int, q: Tensor) -> SharedKeys:
         """Return the archive entries that the stages leave, in order, for each block of queries."""
         assert self.pruning is not None
-        keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+        keys, values = self.slabs(layer)
         listing = self.pruning.listing(layer, self.store.counted)
         if listing is None:
             probes = self.archive.probes if self._probed else None
@@ -177,12 +177,11 @@ class GistSelector(Selector):
 
     def _searched(self, layer: int, q: Tensor) -> PerQueryKeys:
         """Return the best entries of the archive, or of those to look up, for each query, all at one distance."""
-        if self.store.fixed:
-            late = torch.arange(in_blocks(self.archive.room), device=q.device) >= self._evicted
-            best, index = searched_in_room(self.archive, layer, q, self.distance, late, self.selected)
-        else:
-            limits = torch.full((q.shape[1],), self._evicted)
-            best, index = searched(self.archive, layer, q, self.distance, limits, self.selected, self.archive.lookup)
+        limits, archive, fixed = torch.full((q.shape[1],), self._evicted), self.archive, self.store.fixed
+        if fixed:
+            limits = torch.arange(in_blocks(archive.room), device=q.device) >= self._evicted
+        turned = self.spec.layers[layer].rope.to_constant(q, self.distance)
+        best, index = searched(archive, layer, q, turned, self.selected, limits, archive.lookup, fixed=fixed)
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)

@@ -138,7 +138,7 @@ class PruningSelector(WindowSelector):
             return self.beside_window(layer, q, blocks, self.newest(blocks), self.attention, banked=False)
         listing, slabs = self.pruning.listing(layer, self.store.counted), None
         if listing is None:
-            keys, values = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+            keys, values = self.slabs(layer)
             if self._stream is not None:
                 keys = self._stream.keys(layer)
                 if self.spec.layers[layer].latent:
@@ -170,10 +170,9 @@ class PruningSelector(WindowSelector):
             return near
         if starts.numel() > bank.bank.units:
             return near
-        slabs = self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
         if not self.store.fixed:
             bank.prepare(layer)
-        places = bank.bring(layer, slabs, starts, limits)[:, :: bank.bank.size] - bank.sinks
+        places = bank.bring(layer, self.slabs(layer), starts, limits)[:, :: bank.bank.size] - bank.sinks
         return dataclasses.replace(near, units=bank.bank.layers[layer].keys, places=places)
 
     def _gathered(

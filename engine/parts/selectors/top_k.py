@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -11,11 +10,10 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.search import best_by_all_sketches, best_of_room, in_blocks
-from engine.parts.attention import Segment
-from engine.parts.mass import mass_rows
+from engine.parts.archive.search import in_blocks
+from engine.parts.attention import PerQueryKeys, Segment
 from engine.parts.positions import SearchedPlaces
-from engine.parts.selectors.base import gathered
+from engine.parts.selectors.base import searched
 from engine.parts.selectors.beside_window import WindowSelector
 from engine.parts.window import WindowStore
 
@@ -79,32 +77,21 @@ class TopKSelector(WindowSelector):
                 count = self._number if store.fixed else torch.arange(store.seen, end, device=self.spec.device)
                 store.pass_cache["growth"] = self.growth(count + 1)
             q = q * store.pass_cache["growth"]
-        return self._search_room(layer, q) if store.fixed else self.search(layer, q)
+        return self.search(layer, q)
 
-    def _search_room(self, layer: int, q: Tensor) -> list[Segment]:
-        """Return the same for a fixed pass, which compares the query with all keys or sketches there is room for."""
-        spec, host = self.spec.layers[layer], self.archive.host
-        turned = self.store.far_queries(layer, q)
-        towards = spec.rope.towards_kept(turned)
-        keys, values = self.archive.stable_slabs(layer)
-        before, room = (sum(slab.length for slab in host.slabs[: host.shared]), sum(length for _, length in keys))
-        if host.sketch is not None:
-            before, room = host.sketch.before, host.sketch.capacity
-        if "hidden" not in self.store.pass_cache:  # a conversation sees what had left the window when it began
+    def _found(self, layer: int, q: Tensor) -> tuple[PerQueryKeys, Tensor]:
+        """Search; in a fixed pass the query is compared with all keys or sketches there is room for."""
+        if not self.store.fixed:
+            return super()._found(layer, q)
+        host, cache = self.archive.host, self.store.pass_cache
+        if "hidden" not in cache:  # a conversation sees what had left the window when it began
+            before, room = sum(slab.length for slab in host.slabs[: host.shared]), self.archive.room
+            if host.sketch is not None:
+                before, room = host.sketch.before, host.sketch.capacity
             there = torch.arange(max(0, before - self.store.window), in_blocks(room), device=self.spec.device)
-            self.store.pass_cache["hidden"] = there >= self._evicted
-        hidden = self.store.pass_cache["hidden"]
-        if host.sketch is None:
-            found = best_of_room(keys, towards, hidden, self.top_k)
-        else:
-            found = best_by_all_sketches(host.sketch, layer, keys, towards, hidden, self.top_k)
-        places = self.searched_places(layer)
-        if places is not None:
-            turned = places.rotate_queries(spec.rope, q)
-        best = gathered(spec, turned, keys, values, found, places)
-        if self.store.counted:
-            best = dataclasses.replace(best, mass_rows=mass_rows(host.source_of(found.entries)))
-        return [*self.store.segments(layer, q), best]
+            cache["hidden"] = there >= self._evicted
+        turned, places = self.store.far_queries(layer, q), self.searched_places(layer)
+        return searched(self.archive, layer, q, turned, self.top_k, cache["hidden"], places=places, fixed=True)
 
     def _far_kinds(self) -> Sequence[int]:
         """Return the only kind, for a token of a conversation; sketches must be there if they are searched."""
