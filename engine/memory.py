@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.models.spec import ModelSpec, Scoring
 from engine.parts.archive.archive import Archive
-from engine.parts.attention import Segment, attend
+from engine.parts.attention import attend
 from engine.parts.evictors.base import Evictor
 from engine.parts.mass import AttentionMass
 from engine.parts.selectors.base import Selector
@@ -95,6 +95,7 @@ class Memory:
         self.recurrent = RecurrentStates()
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
         self._source = torch.empty(0, dtype=torch.int32)  # of the pass, without extra tokens, on the host
+        self._text = 0  # tokens of the pass before those that the evictor observes
 
     @property
     def seen(self) -> int:
@@ -131,6 +132,7 @@ class Memory:
         """Begin a pass of T tokens. source: int32 [T] on the host, the source position of each, -1 for none."""
         self._source = source
         self.store.begin_pass(self.evictor.begin_pass(source), self.mass is not None)
+        self._text = self.store.tokens - self.evictor.observed(self.store.tokens)
         if self.selector:
             self.selector.begin_pass()
 
@@ -143,7 +145,8 @@ class Memory:
             k: [H, T, D], before RoPE.
             v: [H, T, D].
         """
-        self.store.append(layer, q, k, v, self.evictor.importance(layer, q, k, v))
+        judge = self.evictor.importance
+        self.store.append(layer, q, k, v, judge and judge(layer, q, k, v))
         if self.selector:
             self.selector.observe(layer, q)
 
@@ -165,18 +168,12 @@ class Memory:
 
     def _attend(self, number: int, q: Tensor, scoring: Scoring) -> Tensor:
         """Attend to the entries of slots `number`; observed tokens by themselves."""
-        tokens = q.shape[1]
-        text = tokens - self.evictor.observed(tokens)
-        if text in (0, tokens):
+        text = self._text
+        if text in (0, q.shape[1]):
             return self._attend_to(number, q, scoring, 0, not text)
         last = self._attend_to(number, q[:, text:], scoring, text, True)
         first = self._attend_to(number, q[:, :text], scoring, 0, False)
         return torch.cat([first, last], dim=1)
-
-    def _segments(self, number: int, q: Tensor, offset: int, catalyst: bool) -> list[Segment]:
-        if self.selector:
-            return self.selector.segments(number, q, catalyst)
-        return self.store.segments(number, q, offset)
 
     def _attend_to(self, number: int, q: Tensor, scoring: Scoring, offset: int, observed: bool) -> Tensor:
         """Attend to segments in one softmax, and hand attention per key to those who asked for it.
@@ -189,7 +186,10 @@ class Memory:
             observed: whether the evictor observes them.
         """
         catalyst = self.evictor.catalyst_tokens > 0
-        segments = self._segments(number, q, offset, observed and catalyst)
+        if self.selector:
+            segments = self.selector.segments(number, q, observed and catalyst)
+        else:
+            segments = self.store.segments(number, q, offset)
         observed = observed and self.evictor.judges(number)
         watches = self.selector is not None and self.selector.watches(number)
         uncounted = max(0, self.uncounted - offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -21,6 +21,8 @@ class Evictor:
 
     shares_pass = True  # whether a catalyst may follow text in one pass
     in_order = True  # whether nothing stands between the tokens of a pass
+    # Gives the scores, float32 [H, T], of q [HQ, T, D] and k, v [H, T, D] of a layer, before RoPE, on arrival
+    importance: Callable[[int, Tensor, Tensor, Tensor], Tensor] | None = None
 
     def __init__(self, store: Store) -> None:
         """Evict from this store."""
@@ -49,17 +51,6 @@ class Evictor:
 
     def observe(self, number: int, attention: Tensor) -> None:
         """Take the attention [HQ, N] that observed tokens gave to the entries of slots `number`."""
-
-    def importance(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-        """Return the scores, float32 [H, T], of the entries of a pass, or None where they get none on arrival.
-
-        Args:
-            layer: number of the layer.
-            q: [HQ, T, D], before RoPE.
-            k: [H, T, D], before RoPE.
-            v: [H, T, D].
-        """
-        return None
 
     def end_pass(self, tokens: int) -> None:
         """Count the tokens that the pass has kept."""
