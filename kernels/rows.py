@@ -390,9 +390,13 @@ def _flat_index(slab: Bank, index: Tensor) -> Tensor:
     return (index + head * slab.shape[1]).reshape(-1)
 
 
-def put_rows(buffer: Tensor, at: int | Tensor, rows: Tensor) -> None:
-    """Write rows [H, T, ...] into a buffer [H, N, ...], from row `at` on, or at the rows int64 [T] in a tensor."""
-    if isinstance(at, int):
-        buffer[:, at : at + rows.shape[1]] = rows
-    else:
-        buffer.index_copy_(1, at, rows)
+def put_rows(at: int | Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """Write rows [H, T, ...] into buffers [H, N, ...], from row `at` on, or at the rows int64 [T] in a tensor.
+
+    pairs: a buffer and its rows each.
+    """
+    for buffer, rows in pairs:
+        if isinstance(at, int):
+            buffer[:, at : at + rows.shape[1]] = rows
+        else:
+            buffer.index_copy_(1, at, rows)

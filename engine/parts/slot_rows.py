@@ -73,9 +73,7 @@ class Slots:
             rotated: [H, T, D], keys after RoPE.
             values: [H, T, D].
         """
-        put_rows(self.keys, at, keys)
-        put_rows(self.rotated, at, rotated)
-        put_rows(self.values, at, values[: self.layer.value_heads])
+        put_rows(at, (self.keys, keys), (self.rotated, rotated), (self.values, values[: self.layer.value_heads]))
 
     def _grow(self, capacity: int, length: int) -> None:
         larger: dict[str, Tensor] = {}

@@ -249,7 +249,7 @@ class SlotStore(Store):
         for number, keys, values, score in every if len(group) > 1 else [(group[0], k, v, importance)]:
             slots, place = self.own[number], self._placement(number)
             if score is not None:
-                put_rows(slots.score, place.at, score)
+                put_rows(place.at, (slots.score, score))
             if slots.rotates:
                 alone, buffers = q[:0] if len(group) > 1 else q, (slots.keys, slots.rotated, slots.values)
                 kept = values[: len(slots.values)]

@@ -46,8 +46,7 @@ def append(
 ) -> Tensor:
     """Do and return as `reference.append`; queries and keys are rotated together."""
     turned = rotate(torch.cat([q, k]) if len(q) else k, cos, sin)
-    for buffer, rows in ((keys, k), (rotated, turned[len(q) :]), (values, v)):
-        put_rows(buffer, at, rows)
+    put_rows(at, (keys, k), (rotated, turned[len(q) :]), (values, v))
     return turned[: len(q)]
 
 
