@@ -94,7 +94,6 @@ class Memory:
         self.uncounted = 0  # tokens that come before the first whose attention it counts
         self.recurrent = RecurrentStates()
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
-        self._source = torch.empty(0, dtype=torch.int32)  # of the pass, without extra tokens, on the host
         self._text = 0  # tokens of the pass before those that the evictor observes
 
     @property
@@ -130,7 +129,6 @@ class Memory:
 
     def begin_pass(self, source: Tensor) -> None:
         """Begin a pass of T tokens. source: int32 [T] on the host, the source position of each, -1 for none."""
-        self._source = source
         self.store.begin_pass(self.evictor.begin_pass(source), self.mass is not None)
         self._text = self.store.tokens - self.evictor.observed(self.store.tokens)
         if self.selector:
@@ -216,7 +214,7 @@ class Memory:
         """
         tokens = self.store.tokens - self.evictor.catalyst_tokens
         if self.selector:
-            self.selector.before_end(self._source)
+            self.selector.before_end()
         self.store.end_pass(novelty, tokens)
         self.evictor.end_pass(tokens)
         self.uncounted = max(0, self.uncounted - tokens)

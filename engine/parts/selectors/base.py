@@ -106,12 +106,12 @@ class Selector(ABC):
         return None
 
     @abstractmethod
-    def before_end(self, source: Tensor) -> None:
-        """Add the pass to the archive, before the store keeps it. source: int32 [T] on the host."""
+    def before_end(self) -> None:
+        """Add the pass to the archive, before the store keeps it."""
 
-    def _archive_pass(self, source: Tensor, skip: int) -> None:
+    def _archive_pass(self, skip: int) -> None:
         """Add the pass to the archive, without its first `skip` tokens."""
-        self.archive.append(*self.store.pass_rows(skip), source[skip:])
+        self.archive.append(*self.store.pass_rows(skip), self.store.on_host[skip:])
 
     def end_pass(self) -> None:
         """Keep the selector's part of the pass. Store and archive have kept theirs."""

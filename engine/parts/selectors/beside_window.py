@@ -399,9 +399,9 @@ class WindowSelector(Selector):
         """Return int32 [N] on the host: sinks, then everything in the archive."""
         return torch.cat([self.store.known_sinks().cpu(), self.archive.host.source()])
 
-    def before_end(self, source: Tensor) -> None:
+    def before_end(self) -> None:
         """Add all but sinks to the archive, and send the bank's counts to the host."""
-        self._archive_pass(source, self.store.new_sinks)
+        self._archive_pass(self.store.new_sinks)
         if self.bank is not None:
             self.bank.traffic.send()
 

@@ -223,10 +223,10 @@ class GistSelector(Selector):
         """Write the token's number into a tensor that stays where it is."""
         self._number.fill_(self._evicted + self.store.entries)
 
-    def before_end(self, source: Tensor) -> None:
+    def before_end(self) -> None:
         """Add the text to the archive, without the tokens that the chat template puts before it."""
         if not self.archive.answering:
-            self._archive_pass(source, int((source < 0).sum()))
+            self._archive_pass(int((self.store.on_host < 0).sum()))
 
     def end_pass(self) -> None:
         """Count the step, and forget what held of the gist's entries if they have changed."""
