@@ -61,11 +61,12 @@ class Conversation:
         """
         sampling, options = sampling or Sampling(), options or AskOptions()
         self._pass_tokens = options.pass_tokens or default_chunk(self.model.device.type == "cpu")
-        self._make_room_to_answer(len(self.model.chat.question(options.ruled(question), self.turns == 0)), sampling)
+        put = self.model.chat.question(options.ruled(question), self.turns == 0)
+        self._make_room_to_answer(len(put), sampling)
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling, options)
+            told = yield from self._answer(question, put, sampling, options)
             self._note(told)
             finished = True
         finally:
@@ -110,11 +111,10 @@ class Conversation:
         return unusual(self.mass.total.cpu(), self._usual_attention(lambda: None))
 
     def _answer(
-        self, question: str, sampling: Sampling, options: AskOptions
+        self, question: str, put: list[int], sampling: Sampling, options: AskOptions
     ) -> Generator[AnswerPiece | Answer, None, list[int]]:
         started, on_pass = time.perf_counter(), options.on_pass
-        chat, first = self.model.chat, self.turns == 0
-        put, schema = chat.question(options.ruled(question), first), sampling.json_schema
+        chat, first, schema = self.model.chat, self.turns == 0, sampling.json_schema
         reasoning = sampling.max_reasoning > 0 and schema is None
         grammar = None if schema is None else JsonAnswer(self.model.grammar_tokenizer, schema)
         prompt = [*put, *chat.opening(first, reasoning)]
