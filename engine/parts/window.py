@@ -219,7 +219,7 @@ class WindowStore(Store):
         if wide := self._of(layer):
             return wide.append(layer, q, k, v)
         held, fresh = self.layers[layer], self.new_sinks
-        rope, v = held.layer.rope, v[: held.layer.value_heads]
+        rope, v = held.layer.rope, v[: len(held.values)]
         if fresh:
             places = slice(self.seen, self.seen + fresh)
             held.sink_keys[:, places], held.sink_values[:, places] = k[:, :fresh], v[:, :fresh]

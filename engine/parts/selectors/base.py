@@ -72,10 +72,6 @@ class Selector(ABC):
             self._probed = self.store.tokens == 1 and far and self.archive.probed()
             self.pruning.begin(self.archive.answering and self.store.tokens == 1)
 
-    def sees_archive(self, layer: int) -> bool:
-        """Tell whether the queries of a layer see entries of the archive: those with a sliding window see none."""
-        return self.spec.layers[layer].sliding_window is None
-
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
         """Return keys and values of the archive; in a fixed pass, as objects that stay the same."""
         return self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)

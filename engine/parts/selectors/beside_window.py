@@ -164,7 +164,7 @@ class WindowSelector(Selector):
 
     def segments(self, layer: int, q: Tensor, catalyst: bool = False) -> list[Segment]:
         """Return sinks and window, and the entries that the method selects or a second look searches."""
-        if not self._looks_far or not self.sees_archive(layer):
+        if not self._looks_far or self.spec.layers[layer].sliding_window is not None:
             return self.store.segments(layer, q)
         return self.select(layer, q) if self.archive.lookup is None else self.search(layer, q)
 
@@ -360,7 +360,7 @@ class WindowSelector(Selector):
 
     def choosing_layers(self) -> list[int]:
         """Return the layers whose queries choose entries."""
-        return [layer for layer in range(len(self.spec.layers)) if self.sees_archive(layer)]
+        return [number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None]
 
     def graph_key(self) -> tuple[int, ...]:
         """Return addresses of slabs and of the bank, and whether far keys may be at true distances."""

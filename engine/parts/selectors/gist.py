@@ -86,7 +86,8 @@ class GistSelector(Selector):
         """
         mask = None if catalyst else self._gist_mask(layer)
         gist = self.store.segments(layer, q, mask=mask)
-        if catalyst or not self.archive.answering or self._evicted == 0 or not self.sees_archive(layer):
+        sliding = self.spec.layers[layer].sliding_window is not None
+        if catalyst or not self.archive.answering or sliding or self._evicted == 0:
             return gist
         searches = self.pruning is None or self.archive.lookup is not None
         return [*gist, self._searched(layer, q) if searches else self._pruned(layer, q)]
@@ -215,7 +216,7 @@ class GistSelector(Selector):
         addresses = self.archive.host.addresses()
         if self._evicted == 0:
             return addresses
-        looking = filter(self.sees_archive, range(len(self.spec.layers)))
+        looking = (number for number, layer in enumerate(self.spec.layers) if layer.sliding_window is None)
         held = (self.held_by_heads(layer).data_ptr() for layer in looking)
         return (*addresses, *self._pruning_key(), *held)
 
