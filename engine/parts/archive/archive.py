@@ -31,6 +31,7 @@ class Archive:
         answering: whether this is a conversation's archive, so that its queries come from a question or an answer.
         probes: keys on the device for pruning, or None.
         lookup: entries that this pass may look up, int64 [N] on the host; None for all.
+        passing: entries of this pass that it may look up itself, and that each layer has to show; None for none.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Archive:
         self.lookup: Tensor | None = None
         self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
         self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
-        self._passing: PassRows | None = None  # entries of this pass that it may look up itself
+        self.passing: PassRows | None = None
 
     def probed(self) -> bool:
         """Make `probes` ready if the token of this pass may compare itself with them, and return whether it may."""
@@ -96,7 +97,7 @@ class Archive:
     def prepare_lookup(self, entries: int) -> None:
         """Make the first `entries` entries readable for a pass, and set which of them it may look up."""
         self.host.flush(needed=entries)
-        self._passing = None
+        self.passing = None
         focus = self.focused
         self.lookup = None if focus is None else focus.behind(entries)
 
@@ -107,22 +108,17 @@ class Archive:
         """
         self.host.flush()
         place = self.device if self.readable_in_place() else self.host.place
-        self._passing = PassRows(self.host, source, place)
-
-    @property
-    def looks_ahead(self) -> bool:
-        """True if layers have to show the entries of this pass."""
-        return self._passing is not None
+        self.passing = PassRows(self.host, source, place)
 
     def show(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Show entries of the pass, keys (before RoPE) and values [H, T, D], to the queries of the same layer."""
-        if self._passing is not None and self.host.spec.layers[layer].kv_heads:
-            self._passing.show(layer, keys, values)
+        if self.passing is not None and self.host.spec.layers[layer].kv_heads:
+            self.passing.show(layer, keys, values)
 
     @property
     def readable(self) -> int:
         """Entries that this pass can look up: those in slabs, and those of the pass that layers show."""
-        return self.host.stored + (0 if self._passing is None else self._passing.count)
+        return self.host.stored + (0 if self.passing is None else self.passing.count)
 
     @property
     def focused(self) -> FocusedEntries | None:
@@ -156,7 +152,7 @@ class Archive:
         Raises:
             OutOfMemory: nothing of the pass is added.
         """
-        self._passing = None
+        self.passing = None
         self.host.append(keys, values, source)
 
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
@@ -166,13 +162,13 @@ class Archive:
 
     def pass_slabs(self, layer: int) -> tuple[Slabs, Slabs]:
         """Return the keys and values of a layer that the pass shows, without those in slabs."""
-        return ([], []) if self._passing is None or not self._passing.count else self._passing.slabs(layer)
+        return ([], []) if self.passing is None or not self.passing.count else self.passing.slabs(layer)
 
     def source_of(self, index: Tensor) -> Tensor:
         """Return source positions int32 [...] of readable entries int64 [...], on the index's device."""
-        if self._passing is None:
+        if self.passing is None:
             return self.host.source_of(index)
-        stored, shown = self.host.stored, self._passing.source.to(index.device, non_blocking=True)
+        stored, shown = self.host.stored, self.passing.source.to(index.device, non_blocking=True)
         own = shown[(index - stored).clamp_min(0)]
         return torch.where(index < stored, self.host.source_of(index.clamp_max(stored - 1)), own) if stored else own
 

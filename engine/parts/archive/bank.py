@@ -19,14 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.slabs import group_size_of
-from kernels import bank as kernel
 from kernels.bank import POLICIES, UnitBank, unit_bytes, units_bytes
-from kernels.rows import Bank, Slabs
+from kernels.rows import Bank
 
 __all__ = ["POLICIES", "DeviceBank", "Line", "Traffic", "bank_bytes"]
 
@@ -158,20 +156,7 @@ class DeviceBank:
         every = self.layers.values()
         return tuple(address for each in every for address in (each.table.data_ptr(), each.owner.data_ptr()))
 
-    def slabs(self, number: int, latent: bool) -> tuple[Bank, Bank]:
+    def slabs(self, number: int) -> tuple[Bank, Bank]:
         """Return keys and values of a layer's units."""
         held = self.layers[number]
-        return held.keys, held.keys if latent else held.values
-
-    def bring(
-        self,
-        number: int,
-        slabs: tuple[Slabs, Slabs],
-        starts: Tensor,
-        limits: Tensor,
-        stored: Tensor,
-        traffic: Tensor,
-        first: int,
-    ) -> Tensor:
-        """Look units up in a prepared layer; see `kernels.bank`."""
-        return kernel.bring(self.layers[number], starts, limits, *slabs, stored, traffic, first)
+        return held.keys, held.keys if self.spec.layers[number].latent else held.values

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.parts.archive.archive import Archive
 from engine.parts.archive.bank import DeviceBank, Line, Traffic
 from engine.records import DEVICE, Usage
-from kernels.bank import NOWHERE
+from kernels.bank import NOWHERE, bring
 from kernels.gathering import gather_rows
 from kernels.rows import Slabs
 from kernels.slab_facts import StableSlabs
@@ -47,7 +47,7 @@ class BankUse:
         if self._shown:  # the pass before was not kept, and entries that it showed may come again with other last bits
             self.bank.forget(self.archive.host.stored)
         self._stored.fill_(self.archive.readable)
-        self._evicted, self._noted, self._shown = evicted, False, self.archive.looks_ahead
+        self._evicted, self._noted, self._shown = evicted, False, self.archive.passing is not None
 
     def note(self) -> None:
         """Learn that this pass changes slots."""
@@ -73,22 +73,18 @@ class BankUse:
         room = max(self.archive.room, self.archive.readable)
         self.bank.prepare(layer, (keys[-1][0], values[-1][0]), room, self.archive.host.expected)
 
-    def addresses(self) -> tuple[int, ...]:
-        """Return the addresses that a recording depends on."""
-        return self.bank.addresses()
-
     def bring(self, layer: int, slabs: tuple[Slabs, Slabs], starts: Tensor, limits: Tensor) -> Tensor:
         """Return where the units that begin at `starts` [NB, U] are, as rows behind the sinks, int64 [NB, U * size].
 
         The bank has room for all of them. limits: int64 [NB], see `kernels.bank`.
         """
         self.note()
-        counts = self.traffic.counts[layer]
-        return self.bank.bring(layer, slabs, starts, limits, self._stored, counts, self.sinks)
+        held, counts = self.bank.layers[layer], self.traffic.counts[layer]
+        return bring(held, starts, limits, *slabs, self._stored, counts, self.sinks)
 
     def slabs(self, layer: int, sinks: tuple[Tensor, Tensor]) -> tuple[Slabs, Slabs]:
         """Return keys and values of a layer, sinks first, as objects that stay the same."""
-        banks = self.bank.slabs(layer, self.bank.spec.layers[layer].latent)
+        banks = self.bank.slabs(layer)
         known = self._slabs.get(layer)
         if known is None or known[0][0][0] is not sinks[0] or known[0][1][0] is not banks[0]:
             keys, values = (
@@ -113,7 +109,7 @@ class BankUse:
             few = slice(begin, begin + together)
             places.append(self.bring(layer, slabs, starts[few], limits[few]))
             rows = torch.where(places[-1] < NOWHERE, places[-1] - self.sinks, 0).view(1, -1)
-            banks = self.bank.slabs(layer, latent)[: 1 if latent else 2]
+            banks = self.bank.slabs(layer)[: 1 if latent else 2]
             copies.append(
                 [
                     gather_rows([(bank, bank.shape[1])], rows.expand(bank.shape[0], -1), spec.device, spec.dtype)

@@ -60,6 +60,8 @@ class WindowSelector(Selector):
         """
         super().__init__(spec, store, archive)
         self.extend_always = extend_always
+        # At which queries search, and see what they find unless `searched_places` says otherwise
+        self.distance = far_query_position(store.sinks, store.window)
         self.bank: BankUse | None = None
         self._looks_far = False  # whether something has left the window of a query of this pass
         # Of a fixed pass: number of its token [1] and entries that it does not see [1]
@@ -112,7 +114,7 @@ class WindowSelector(Selector):
 
     def observe(self, layer: int, q: Tensor) -> None:
         """Show the entries of the pass to its own queries, if some of them have to be looked up."""
-        if self.archive.looks_ahead:
+        if self.archive.passing is not None:
             self.archive.show(layer, *self.store.rows_of(self.store.layers[layer]))
 
     def num_evicted(self) -> int:
@@ -333,11 +335,6 @@ class WindowSelector(Selector):
         turned, places = self.spec.layers[layer].rope.to_constant(q, self.distance), self.searched_places(layer)
         return searched(archive, layer, q, turned, self.picks(), cache["limits"], archive.lookup, places)
 
-    @property
-    def distance(self) -> int:
-        """Distance at which queries search, and see what they find unless `searched_places` says otherwise."""
-        return far_query_position(self.store.sinks, self.store.window)
-
     def searched_places(self, layer: int) -> SearchedPlaces | None:
         """Return the positions of the pass's queries and of the entries that they find; None for `distance`."""
         return None
@@ -369,7 +366,7 @@ class WindowSelector(Selector):
             return key
         for layer in self.choosing_layers():
             self.bank.prepare(layer)
-        return (*key, *self.bank.addresses())
+        return (*key, *self.bank.bank.addresses())
 
     def as_if(self, kind: int) -> AbstractContextManager[None]:
         """Let passes inside the block be of this kind, and not be counted."""
