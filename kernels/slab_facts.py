@@ -36,23 +36,12 @@ _facts: dict[tuple[int, ...], Facts] = {}  # of slabs that exist, by their banks
 
 def facts_of(slabs: AnySlabs) -> Facts:
     """Return what is known about slabs. It is forgotten when one of their banks is."""
-    if isinstance(slabs, StableSlabs):
-        return slabs.facts
     key = (*[id(bank) for bank, _ in slabs], *[length for _, length in slabs[:-1]])
     found = _facts.get(key)
     if found is None:
         found = _facts[key] = Facts()
         found.banks = [weakref.ref(bank, lambda _: _facts.pop(key, None)) for bank, _ in slabs]
     return found
-
-
-class StableSlabs(list[tuple[Any, int]]):
-    """Slabs whose addresses and lengths never change. Their tables live as long as they, which recordings need."""
-
-    def __init__(self, slabs: AnySlabs) -> None:
-        """Wrap these slabs; tables are built when a kernel first needs them."""
-        super().__init__(slabs)
-        self.facts = Facts()
 
 
 def reachable(slabs: AnySlabs, device: torch.device) -> bool:

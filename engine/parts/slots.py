@@ -36,8 +36,7 @@ from engine.parts.slot_plan import FIRST_CAPACITY, farthest, layer_window, plann
 from engine.parts.slot_rows import Slots
 from engine.parts.store import Positions, Store
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from kernels.rows import Bank, Slabs, put_rows
-from kernels.slab_facts import StableSlabs
+from kernels.rows import put_rows
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -113,7 +112,6 @@ class SlotStore(Store):
         self.own = self.new_slots(capacity or FIRST_CAPACITY)
         self.unarchived_from: int | None = None  # entries at or after this source position stay, whatever their score
         self._fixed: dict[tuple[int | None, ...], Tensor] = {}
-        self._stable: dict[int, tuple[tuple[Bank, ...], StableSlabs, StableSlabs]] = {}
         self._known_rows: dict[int, tuple[Tensor, Slots | None, Tensor]] = {}  # see `_mass_rows`
         self._reads_text = False  # whether the pass has tokens of the source
 
@@ -266,8 +264,6 @@ class SlotStore(Store):
         if count < self.tokens:
             place = place.part(offset, count)
         keys, values, table = slots.slabs(base, place.rows, count, mask)
-        if self.fixed:
-            keys, values = self._stable_slabs(number, keys, values)
         rows = self._mass_rows(number, place.rows, table) if self.counted else None
         turned = self.rotated(slots.layer, q, place.positions)
         return [SharedKeys(turned, keys, values, place.visible, table, rows)]
@@ -289,15 +285,6 @@ class SlotStore(Store):
                 known = self._known_rows[number] = slots.source, base, mass_rows(found)[:, None, None]
             rows = known[2][..., : known[2].shape[-1] - slots.capacity + length]
         return rows if table is None else rows[..., table.rows[0]]
-
-    def _stable_slabs(self, number: int, keys: Slabs, values: Slabs) -> tuple[StableSlabs, StableSlabs]:
-        """Return the slabs of slots as objects that stay the same while the slots stay where they are."""
-        where = *(bank for bank, _ in keys), *(bank for bank, _ in values)
-        known = self._stable.get(number)
-        moved = known is None or list(map(id, known[0])) != list(map(id, where))
-        if known is None or moved:
-            known = self._stable[number] = where, StableSlabs(keys), StableSlabs(values)
-        return known[1], known[2]
 
     def _placement(self, number: int) -> Placement:
         """Return where the tokens of the pass stand; once for all slots that agree in it."""
@@ -406,7 +393,7 @@ class SlotStore(Store):
         child = copy.copy(self)
         child.base, child.base_length = list(self.own), self.length
         child.own, child.length = child.new_slots(FIRST_CAPACITY), 0
-        child._fixed, child._stable, child._known_rows = {}, {}, {}
+        child._fixed, child._known_rows = {}, {}
         for own, base in zip(child.own, child.base, strict=True):
             own.share_scales(base)
         return child

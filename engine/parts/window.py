@@ -27,7 +27,6 @@ from engine.parts.window_plan import split_by_window, window_room
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from kernels import choice
 from kernels.rows import Slabs
-from kernels.slab_facts import StableSlabs
 
 MOVING = 64  # tokens after which the window that a kernel is shown begins elsewhere
 WIDE = "wide-window"  # name on disk of the windows of layers that see farther than W
@@ -47,7 +46,6 @@ class LayerWindow:
         self.rotated = torch.empty_like(self.keys)
         self.values = like.new_empty(layer.value_heads, capacity, layer.head_size)
         self.blank = False  # whether rows without an entry hold numbers, so that they may be masked
-        self.stable: dict[bool, tuple[StableSlabs, ...]] = {}  # of the sinks, and of the window
         self._tail: tuple[int, tuple[Tensor, ...]] = 0, self.recent  # keys and values of the window from a row on
 
     @property
@@ -84,7 +82,7 @@ class LayerWindow:
         new.keys[:, : end - start] = self.keys[:, start:end]
         new.values[:, : end - start] = self.values[:, start:end]
         new.rotated[:, : end - start] = self.layer.rope.rotate(self.keys[:, start:end], sinks)
-        new.blank, new.stable, new._tail = False, {}, (0, new.recent)
+        new.blank, new._tail = False, (0, new.recent)
         return new
 
     def recent_from(self, start: int) -> tuple[Tensor, ...]:
@@ -256,18 +254,10 @@ class WindowStore(Store):
         return self.rotated(layer, q, self.view(layer.sliding_window).from_sinks)
 
     def _slabs(self, held: LayerWindow, view: View, sinks: bool) -> tuple[Slabs, Slabs]:
-        """Return keys and values of the sinks or of the window, of a fixed pass as objects that stay the same."""
-        if not view.fixed:
-            if sinks:
-                keys, values = ([(bank, view.sinks)] for bank in held.first)
-            else:
-                keys, values = ([(bank, view.end - view.start)] for bank in held.recent_from(view.start))
-            return keys, values
-        banks = held.first if sinks else held.recent
-        known = held.stable.get(sinks)
-        if known is None or known[0][0][0] is not banks[0]:
-            known = held.stable[sinks] = tuple(StableSlabs([(bank, bank.shape[1])]) for bank in banks)
-        return known[0], known[1]
+        """Return keys and values of the sinks or of the window."""
+        banks, length = (held.first, view.sinks) if sinks else (held.recent_from(view.start), view.end - view.start)
+        keys, values = ([(bank, length)] for bank in banks)
+        return keys, values
 
     def view(self, sliding: int | None) -> View:
         """Return the view of this pass's queries in layers with that sliding window; computed once a pass."""

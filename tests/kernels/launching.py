@@ -24,7 +24,6 @@ from kernels.gathering import kernel as gathering
 from kernels.pruning import BRANCH, KeyPositions
 from kernels.pruning import kernel as pruning
 from kernels.rows import ChannelScale, QuantizedSlab, Slabs
-from kernels.slab_facts import StableSlabs
 
 HEADS, GROUP, SIZE, SLABS = 8, 4, 128, 32  # as Llama 3.1 8B has them, with a million tokens on the host
 BF16 = torch.bfloat16
@@ -96,12 +95,7 @@ def main() -> None:
     starts, limits = torch.zeros(1, 1024, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     places = KeyPositions(torch.full((1,), BRANCH), torch.ones(1, dtype=torch.int64), 0, cos, cos)
     index, total = torch.zeros(HEADS, 2048, dtype=torch.int64), torch.zeros(HEADS * GROUP, 1)
-    found = {}
-    for name, bank, keys in (
-        ("stable", StableSlabs([sinks, *far]), StableSlabs(far)),
-        ("growing", [sinks, *far], far),
-    ):
-        found[name] = _calls_of_all(q, bank, keys, span, lists, total, starts, limits, places, index)
+    found = _calls_of_all(q, [sinks, *far], far, span, lists, total, starts, limits, places, index)
     print(json.dumps(found))
 
 

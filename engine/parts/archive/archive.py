@@ -18,7 +18,6 @@ from engine.parts.quantized_slots import check_quantization
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
 from kernels.rows import Slabs
-from kernels.slab_facts import StableSlabs
 
 
 class Archive:
@@ -68,7 +67,6 @@ class Archive:
         self.answering = False
         self.lookup: Tensor | None = None
         self.second_look = SecondLook(question_passes - 1)  # replaced after each pass over a question
-        self._stable: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
         self.passing: PassRows | None = None
 
     def probed(self) -> bool:
@@ -172,27 +170,16 @@ class Archive:
         own = shown[(index - stored).clamp_min(0)]
         return torch.where(index < stored, self.host.source_of(index.clamp_max(stored - 1)), own) if stored else own
 
-    def stable_slabs(self, layer: int) -> tuple[StableSlabs, StableSlabs]:
-        """Return `slabs` with the last slab whole. The objects stay the same until a slab is added or removed."""
-        addresses = self.host.addresses()
-        if self._stable[0] != addresses:
-            self._stable = addresses, {}
-        known = self._stable[1]
-        if layer not in known:
-            keys, values = self.host.whole(layer)
-            known[layer] = StableSlabs(keys), StableSlabs(values)
-        return known[layer]
-
     @property
     def room(self) -> int:
-        """Entries that `stable_slabs` have room for."""
+        """Entries that slabs have room for."""
         slabs = self.host.slabs
         return sum(slab.length for slab in slabs[:-1]) + sum(slab.capacity for slab in slabs[-1:])
 
     def fork(self) -> Self:
         """Return a conversation's archive that shares all entries so far."""
         child = copy.copy(self)
-        child.host, child.answering, child._stable = self.host.fork(), True, ((), {})
+        child.host, child.answering = self.host.fork(), True
         return child
 
     def snapshot(self) -> Self:

@@ -17,7 +17,6 @@ from engine.records import DEVICE, Usage
 from kernels.bank import NOWHERE, bring
 from kernels.gathering import gather_rows
 from kernels.rows import Slabs
-from kernels.slab_facts import StableSlabs
 
 
 class BankUse:
@@ -28,7 +27,6 @@ class BankUse:
         self.bank, self.archive, self.sinks = bank, archive, sinks
         self.line, self.traffic = Line(), Traffic(bank.spec)
         self._stored = torch.zeros(1, dtype=torch.int64, device=bank.spec.device)
-        self._slabs: dict[int, tuple[StableSlabs, StableSlabs]] = {}
         self._evicted = 0  # of the pass
         self._noted = False  # whether slots have changed in this pass
         self._shown = False  # whether this pass shows entries that are not kept yet
@@ -83,16 +81,10 @@ class BankUse:
         return bring(held, starts, limits, *slabs, self._stored, counts, self.sinks)
 
     def slabs(self, layer: int, sinks: tuple[Tensor, Tensor]) -> tuple[Slabs, Slabs]:
-        """Return keys and values of a layer, sinks first, as objects that stay the same."""
-        banks = self.bank.slabs(layer)
-        known = self._slabs.get(layer)
-        if known is None or known[0][0][0] is not sinks[0] or known[0][1][0] is not banks[0]:
-            keys, values = (
-                StableSlabs([(sink, self.sinks), (bank, bank.shape[1])])
-                for sink, bank in zip(sinks, banks, strict=True)
-            )
-            known = self._slabs[layer] = keys, values
-        return known
+        """Return keys and values of a layer, sinks first."""
+        banks = zip(sinks, self.bank.slabs(layer), strict=True)
+        keys, values = ([(sink, self.sinks), (bank, bank.shape[1])] for sink, bank in banks)
+        return keys, values
 
     def gathered(
         self, layer: int, slabs: tuple[Slabs, Slabs], starts: Tensor, limits: Tensor
@@ -136,7 +128,7 @@ class BankUse:
         """Return a conversation's use of the same bank, with counts of its own."""
         child = copy.copy(self)
         child.archive, child.line = archive, Line(archive.host.stored // self.bank.size)
-        child.traffic, child._stored, child._slabs = Traffic(self.bank.spec), torch.zeros_like(self._stored), {}
+        child.traffic, child._stored = Traffic(self.bank.spec), torch.zeros_like(self._stored)
         return child
 
     def snapshot(self, archive: Archive) -> Self:

@@ -73,8 +73,8 @@ class Selector(ABC):
             self.pruning.begin(self.archive.answering and self.store.tokens == 1)
 
     def slabs(self, layer: int) -> tuple[Slabs, Slabs]:
-        """Return keys and values of the archive; in a fixed pass, as objects that stay the same."""
-        return self.archive.stable_slabs(layer) if self.store.fixed else self.archive.slabs(layer)
+        """Return keys and values of the archive; in a fixed pass, all rows that there is room for."""
+        return self.archive.host.whole(layer) if self.store.fixed else self.archive.slabs(layer)
 
     def pass_limit(self) -> int | None:
         """Return how many tokens the next pass may carry at most, or None."""
@@ -212,7 +212,7 @@ def searched(
         keys, values = (within(slabs, max(1, int(limits[-1]))) for slabs in archive.slabs(layer))
         found = host.search(layer, towards, limits, top, lookup)
     else:
-        keys, values = archive.stable_slabs(layer)
+        keys, values = host.whole(layer)
         if host.sketch is None:
             found = best_of_room(keys, towards, limits, top)
         else:

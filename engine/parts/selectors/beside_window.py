@@ -31,7 +31,6 @@ from engine.parts.store import Store
 from engine.parts.window import WindowStore
 from engine.records import Usage
 from kernels.rows import Slabs
-from kernels.slab_facts import StableSlabs
 
 
 def window_pass_limit(window: int, together: int, block: int, most: int | None = None) -> int:
@@ -71,7 +70,6 @@ class WindowSelector(Selector):
         self._may_fit = False  # whether that has been so since the conversation began; only then may it be again
         self._fixed_blocks: dict[Any, QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
         self._whole: dict[int, VisibleRange] = {}  # by the number of rows
-        self._behind_sinks: tuple[tuple[int, ...], dict[int, tuple[StableSlabs, StableSlabs]]] = ((), {})
 
     def use_bank(self, units: int, size: int, policy: str) -> None:
         """Keep `units` units of `size` entries on the device; 0 for none."""
@@ -229,19 +227,9 @@ class WindowSelector(Selector):
         return self.store.layers[layer].unrotated_sinks
 
     def _listed_slabs(self, layer: int) -> tuple[Slabs, Slabs]:
-        """Return keys and values of a layer, sinks first; of a fixed pass, as objects that stay the same."""
-        sinks, count = self._sinks(layer), self.store.sinks
-        if not self.store.fixed:
-            keys, values = self.archive.slabs(layer)
-            return [(sinks[0], count), *keys], [(sinks[1], count), *values]
-        addresses = self.archive.host.addresses()
-        if self._behind_sinks[0] != addresses:
-            self._behind_sinks = addresses, {}
-        known = self._behind_sinks[1]
-        if layer not in known:
-            keys, values = self.archive.stable_slabs(layer)
-            known[layer] = StableSlabs([(sinks[0], count), *keys]), StableSlabs([(sinks[1], count), *values])
-        return known[layer]
+        """Return keys and values of a layer, sinks first."""
+        (keys, values), sinks, count = self.slabs(layer), self._sinks(layer), self.store.sinks
+        return [(sinks[0], count), *keys], [(sinks[1], count), *values]
 
     def listing(self, index: Tensor, rows: Tensor | None = None) -> Listing:
         """Return sinks and chosen entries, int64 [NB, N], as rows of the slabs of a layer.
@@ -415,7 +403,7 @@ class WindowSelector(Selector):
         child._number, child._evicted, child._fits = (
             torch.zeros_like(x) for x in (self._number, self._evicted, self._fits)
         )
-        child._fixed_blocks, child._may_fit, child._behind_sinks = {}, False, ((), {})
+        child._fixed_blocks, child._may_fit = {}, False
         return child
 
     def snapshot(self, store: Store, archive: Archive) -> Self:

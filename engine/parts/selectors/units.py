@@ -193,7 +193,7 @@ class UnitSelector(WindowSelector):
         scores = fixed.known[row] + fixed.added[row].index_select(0, fixed.facts[4:])
         best = scores.topk(self.representatives).indices + fixed.facts[2]
         there = torch.minimum(best, fixed.facts[3])  # of a unit that is not full, not all are in the archive
-        keys = self._keys(self.archive.stable_slabs(layer)[0], layer, there)
+        keys = self._keys(self.slabs(layer)[0], layer, there)
         units.own.index_copy_(0, fixed.facts[1:2], keys.sum(dim=1).view(1, -1))
 
     def _keys(self, slabs: Slabs, layer: int, entries: Tensor) -> Tensor:
