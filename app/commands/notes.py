@@ -25,7 +25,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="keep answers and passages of a chat, and list them",
         description="List the notes of a chat: the answers and passages of it that were kept, here or on the page, "
         "with their documents, pages and quotes. 3 is the answer to its third question, and 3.2 the second source of "
-        "that answer. `stockpot export --notes` writes them as Markdown or for Word.",
+        "that answer, as `stockpot export` numbers them, which also writes the notes as Markdown or for Word.",
         epilog=examples("notes 'Who keeps the lamp?' --keep 1 --keep 2.1", "notes s-k3m9qz --highlight ~/marked"),
     )
     parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")

@@ -104,9 +104,21 @@ def link(service: Service, folder: str, at_once: int = AT_ONCE) -> LinkedFolderR
     if problem := _unlistable(path):
         raise UsageError(problem)
     with service.store.transaction():
-        known = next((row.files for row in service.store.linked_folders.all() if row.folder == str(path)), {})
-        files = {name: file for name, file in known.items() if not LinkedFile(**file).refused}
+        known = next(
+            (_files(service, row) for row in service.store.linked_folders.all() if row.folder == str(path)), {}
+        )
+        files = {name: asdict(file) for name, file in known.items() if not file.refused}
         return service.store.linked_folders.add(str(path), at_once, files)
+
+
+def _files(service: Service, row: LinkedFolderRow) -> dict[str, LinkedFile]:
+    """Return the last sight of each file of a folder; one whose document was deleted since is refused."""
+    files = {name: LinkedFile(**each) for name, each in row.files.items()}
+    there = {each.id for each in service.store.documents.existing([file.document for file in files.values()])}
+    for file in files.values():
+        if file.document and file.document not in there:
+            file.document, file.gone, file.refused = "", False, "" if file.job else NOT_KEPT
+    return files
 
 
 def linked(service: Service) -> list[dict[str, Any]]:
@@ -116,16 +128,19 @@ def linked(service: Service) -> list[dict[str, Any]]:
             "folder": row.folder,
             "at_once": row.at_once,
             "problem": row.problem,
-            "files": [_described(row, name) for name in sorted({*row.files, *row.left_out})],
+            "files": _described(_files(service, row), row.left_out),
         }
         for row in service.store.linked_folders.all()
     ]
 
 
-def _described(row: LinkedFolderRow, name: str) -> dict[str, str]:
-    file, reason = LinkedFile(**row.files.get(name, {})), row.left_out.get(name, "")
-    state = "refused" if reason and not file.gone else file.state
-    return {"name": name, "state": state, "document": file.document, "reason": reason or file.refused}
+def _described(files: dict[str, LinkedFile], left_out: dict[str, str]) -> list[dict[str, str]]:
+    described = []
+    for name in sorted({*files, *left_out}):
+        file, reason = files.get(name, LinkedFile()), left_out.get(name, "")
+        state = "refused" if reason and not file.gone else file.state
+        described.append({"name": name, "state": state, "document": file.document, "reason": reason or file.refused})
+    return described
 
 
 def counted(files: list[dict[str, Any]]) -> dict[str, int]:
@@ -182,7 +197,7 @@ class _Look:
     def __init__(self, service: Service, read: Read, row: LinkedFolderRow, now: float) -> None:
         self.service, self.store, self.read, self.now = service, service.store, read, now
         self.row, self.root = row, Path(row.folder)
-        self.files = {name: LinkedFile(**each) for name, each in row.files.items()}
+        self.files = _files(service, row)
         self.left_out: dict[str, str] = {}
         self.failed: list[JobRow] = []  # jobs to discard once their reasons are saved
         self.soon = False

@@ -250,6 +250,11 @@ def test_what_is_deleted_here_is_not_read_again(folder: Folder) -> None:
     delete(folder.service, "document", folder.document("lamp.txt"))
     folder.follow()
     assert folder.store.documents.all() == []
+    assert folder.states() == {"lamp.txt": "refused"}
+    link(folder.service, str(folder.path))
+    folder.follow()
+    assert folder.states() == {"lamp.txt": "read"}
+    delete(folder.service, "document", folder.document("lamp.txt"))
     folder.write("lamp.txt", f"{TEXT}It was lit.")
     folder.follow()
     assert "It was lit." in folder.text("lamp.txt")
