@@ -200,7 +200,7 @@ class _Look:
         self.files = _files(service, row)
         self.left_out: dict[str, str] = {}
         self.failed: list[JobRow] = []  # jobs to discard once their reasons are saved
-        self.soon = False
+        self.busy, self.soon = 0, False
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Compare the folder with its last sight; return whether to look again soon."""
@@ -220,6 +220,7 @@ class _Look:
         for name, file in self.files.items():
             if file.job:
                 self._follow(name, file)
+        self.busy = sum(bool(file.job) for file in self.files.values())
         try:
             for name in sorted(there):
                 if should_stop():
@@ -227,9 +228,10 @@ class _Look:
                 self._take(name)
         except _Overtaken:
             return True
+        present = {file.document for name, file in self.files.items() if name in there}
         for name in [*self.files]:  # after others that may have the same content
             if name not in there and not any(Path(name).is_relative_to(each) for each in self.left_out):
-                self._miss(name)
+                self._miss(name, present)
         if not self._save():
             return True
         for job in self.failed:
@@ -276,23 +278,18 @@ class _Look:
         if (file.size, file.changed) != (found.st_size, found.st_mtime_ns):
             file.size, file.changed, file.seen_at, file.settled = found.st_size, found.st_mtime_ns, self.now, False
 
-    def _miss(self, name: str) -> None:
-        """Note that a file is not there; mark its document if it stays away and is nowhere else in the folder."""
+    def _miss(self, name: str, present: set[str]) -> None:
+        """Note that a file is not there; mark its document if it stays away and is not among those present."""
         file = self.files[name]
         if file.job:
             return
         if not file.missing_at or self.now - file.missing_at < QUIET_SEC:
             file.missing_at, self.soon = file.missing_at or self.now, True
-        elif not file.document or self._is_elsewhere(file):
+        elif not file.document or file.document in present:
             del self.files[name]
         elif not file.gone:
             file.gone = True
             self._mark(file.document, gone_at=file.missing_at)
-
-    def _is_elsewhere(self, file: LinkedFile) -> bool:
-        """Return whether the document of a file is that of another one that is there."""
-        others = (other for other in self.files.values() if other is not file and not other.missing_at)
-        return any(other.document == file.document for other in others)
 
     def _mark(self, document: str, **marks: Any) -> None:
         with suppress(NotFound):  # deleted here
@@ -303,8 +300,7 @@ class _Look:
         file, path = self.files[name], self.root / name
         if file.settled or file.job:
             return
-        busy = sum(bool(each.job) for each in self.files.values())
-        if self.now - file.seen_at < QUIET_SEC or busy >= self.row.at_once:
+        if self.now - file.seen_at < QUIET_SEC or self.busy >= self.row.at_once:
             self.soon = True
             return
         copies: list[Path] = []
@@ -337,7 +333,7 @@ class _Look:
         """Queue a file, and store that in the same step, so that no other program queues it too."""
         try:
             with self.store.transaction():
-                file.job, self.soon = self.read(copies).id, True
+                file.job, self.busy, self.soon = self.read(copies).id, self.busy + 1, True
                 if not self._save():
                     raise _Overtaken
         except BaseException:
@@ -369,8 +365,10 @@ class _Look:
 
     def _becomes(self, file: LinkedFile, document: DocumentRow) -> None:
         """Note that a document is the newest content of a file, and so a newer version of the one before."""
-        if file.document and file.document != document.id and not self._is_elsewhere(file):
-            self._mark(file.document, newer=document.id)
+        before = file.document
+        others = (other.document for other in self.files.values() if other is not file and not other.missing_at)
+        if before not in ("", document.id) and before not in others:
+            self._mark(before, newer=document.id)
         file.document = document.id
         self._mark(document.id, newer=None, gone_at=None)
 
