@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server
-from tests.browser.helpers import ask, visit
+from tests.browser.helpers import ask, asked, visit
 from tests.browser.test_page_wanted import CRANE, MINUTES
 
 pytestmark = [
@@ -47,7 +47,7 @@ def test_the_form_of_a_document_is_told_by_itself(tab: Page, server: Server, rea
 
 
 def test_a_reader_is_told_nothing_that_comes_later(tab: Page, server: Server, reading: dict[str, Any]) -> None:
-    visit(tab, server, f"?context={reading['id']}")
+    visit(tab, server, f"?session={asked(server, reading)}")
     place, pages = tab.get_by_label("I have read up to"), tab.locator("#pages").locator("input, textarea")
     expect(pages).to_have_attribute("placeholder", "All pages")
     place.fill("2")
