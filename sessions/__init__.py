@@ -26,6 +26,7 @@ from sessions.recovery import INTERRUPTED
 from sessions.restoring import restore
 from sessions.rows import (
     INTRODUCE,
+    RECAP,
     UNDER_WAY,
     ContextName,
     ContextRow,
@@ -50,6 +51,7 @@ __all__ = [
     "INTRODUCE",
     "MOST_HITS",
     "MOST_LISTED",
+    "RECAP",
     "SHOWN_TITLE",
     "UNDER_WAY",
     "AlreadyRead",

@@ -6,7 +6,7 @@ from sessions.database import Database
 from sessions.errors import DiskFull, InUse
 from sessions.folders import NAMES, Folders
 from sessions.ids import TABLES
-from sessions.rows import INTRODUCE
+from sessions.rows import INTRODUCE, RECAP
 from sessions.workers import Workers
 
 
@@ -77,7 +77,9 @@ class Deletion:
         return list(dict.fromkeys(found))
 
     def _check_idle(self, subjects: list[str]) -> None:
-        running = f"SELECT * FROM jobs WHERE subject_id = ? AND status = 'running' AND kind <> '{INTRODUCE}'"
+        running = (
+            f"SELECT * FROM jobs WHERE subject_id = ? AND status = 'running' AND kind NOT IN ('{INTRODUCE}', '{RECAP}')"
+        )
         for subject in subjects:
             for job in self._database.rows(running, [subject]):
                 if self._workers.is_alive(job["owner"], job["updated_at"]):

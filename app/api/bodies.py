@@ -48,6 +48,12 @@ class NewSession(Given):
     title: str | None = None
 
 
+class NewRecap(Given):
+    """A recap of chapters. up_to: the last page that is known; "" for the whole text."""
+
+    up_to: str = ""
+
+
 class NewBranch(Given):
     """A branch of a session.
 

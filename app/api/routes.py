@@ -15,10 +15,11 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from app import deletion, listing
-from app.api.bodies import REFUSALS, Kept, NewBranch, NewContext, NewSession, NewTitle, NewTurn
+from app.api.bodies import REFUSALS, Kept, NewBranch, NewContext, NewRecap, NewSession, NewTitle, NewTurn
 from app.api.error_handlers import MOST_FILES
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
+from app.asking.recap import Part, known_recap
 from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
@@ -175,6 +176,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
         Returns the job, or null where there is nothing to do: it is made, not read yet, or its model cannot do it.
         """
         return {"job": worker.introduce(id)}
+
+    @api.post("/contexts/{id}/recap", status_code=202)
+    def begin_recap(id: str, given: NewRecap) -> dict[str, Any]:
+        """Have the chapters summed up in the background: returns the job, or null where the model cannot do it."""
+        return {"job": worker.recap(id, given.up_to)}
+
+    @api.get("/contexts/{id}/recap")
+    def show_recap(id: str, up_to: str = "") -> list[Part]:
+        """Return the chapters up to a page, with the sentences that are known; null for those that are not yet."""
+        return known_recap(service, store.contexts.get(id), up_to)
 
     @api.post("/sessions", status_code=201)
     def begin_session(given: NewSession) -> SessionRow:

@@ -15,7 +15,6 @@ from app.formatting import plural
 from app.language import place_words, speaking, t
 from ingest import Document
 from ingest.document import noun_of_pages
-from ingest.formats import FORMATS
 
 MOST_TOLD = 8
 """Most documents whose form is told at once."""
@@ -130,21 +129,13 @@ def number_of(word: str) -> int | None:
     return None
 
 
-def contents(document: Document) -> list[tuple[int, str, int]]:
-    """Return level, title and page of each line of a document's contents; of each section, where it has none."""
-    numbers = {page.number for page in document.pages}
-    listed = [(entry.level, entry.title, entry.page) for entry in document.toc if entry.page in numbers]
-    if not listed and len(document.pages) > 1 and not FORMATS[document.format].has_fixed_pages:
-        return [(1, page.label, page.number) for page in document.pages]
-    return listed
-
-
 def chapters(document: Document) -> list[Chapter]:
     """Return the chapters of a document: the numbered lines of its contents, or else those of the first level.
 
     A level that has a single line is the book itself, and what is not read is left out.
     """
-    listed, unread = contents(document), {page.number for page in document.imprints}
+    pages, unread = {page.number for page in document.pages}, {page.number for page in document.imprints}
+    listed = [(entry.level, entry.title, entry.page) for entry in document.toc if entry.page in pages]
     levels = sorted({level for level, _, _ in listed})
     numbered = [
         [(at, number) for at, (own, title, _) in enumerate(listed) if own == level and (number := _number(title))]

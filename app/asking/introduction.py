@@ -169,16 +169,8 @@ class _Maker:
         return "\n".join(found)
 
     def _said(self, question: str, known: set[str]) -> list[str]:
-        """Return the sentences of an answer that have a subject, rest on the text, and say something new.
-
-        known: telling words of the text.
-        """
-        told, said, seen = self._ask(question, SUMMARY_TOKENS), list[str](), set[str]()
-        for each in [] if says_not_found(told.text) else whole_sentences(told.text):
-            if grounded(each, known) and not _NO_SUBJECT.match(each) and len(telling(each) - seen) >= SHARED:
-                said.append(each)
-                seen |= telling(each)
-        return said
+        """Return the sentences of an answer that are well said. known: telling words of the text."""
+        return well_said(self._ask(question, SUMMARY_TOKENS).text, known)
 
     def question(self, passage: Passage) -> str:
         """Return the model's question about a passage, or "" if it is of no use."""
@@ -248,6 +240,19 @@ def passage_at(text: str, start: int) -> tuple[int, int] | None:
 def whole_sentences(text: str) -> list[str]:
     """Return the sentences of an answer, without one that was cut off at its end."""
     return [each for each in _SENTENCE.split(" ".join(text.split())) if each.endswith((".", "!", "?", "”", '"'))]
+
+
+def well_said(answer: str, known: set[str]) -> list[str]:
+    """Return the sentences of an answer that have a subject, rest on a text, and say something new.
+
+    known: telling words of the text.
+    """
+    said, seen = list[str](), set[str]()
+    for each in [] if says_not_found(answer) else whole_sentences(answer):
+        if grounded(each, known) and not _NO_SUBJECT.match(each) and len(telling(each) - seen) >= SHARED:
+            said.append(each)
+            seen |= telling(each)
+    return said
 
 
 def telling(text: str) -> set[str]:

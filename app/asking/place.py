@@ -29,8 +29,13 @@ def place_in(service: Service, document_id: str) -> str:
     return str(kept[0].values["page"]) if kept else ""
 
 
-def known_pages(service: Service, context: ContextRow) -> str:
-    """Return the pages of a context that its reader knows, up to the first place in its documents; "" for all."""
+def place_of(service: Service, context: ContextRow) -> str:
+    """Return the first place in the documents of a context, with the document's number: "2:118"; "" for none."""
     places = ((number, place_in(service, id)) for number, id in enumerate(context.document_ids, 1))
-    number, page = next(((number, page) for number, page in places if page), (0, ""))
-    return page and pages_up_to(f"{number}:{page}", context.document_ids, service.document_cache)
+    return next((f"{number}:{page}" for number, page in places if page), "")
+
+
+def known_pages(service: Service, context: ContextRow) -> str:
+    """Return the pages of a context that its reader knows, see `pages_up_to`; "" for all."""
+    place = place_of(service, context)
+    return place and pages_up_to(place, context.document_ids, service.document_cache)

@@ -1,11 +1,10 @@
 """The worker: a thread that reads and answers, and writes progress to the store.
 
-Jobs are rows, so the page or program that asked may leave and come back. There are five kinds: "ingest"
-(`upload_jobs.py`), "read", "answer", "introduce", and "fetch" (`model_fetcher.py`). Linked folders bring uploads of
-their own. One job uses the model at a time. A
-reading lets waiting questions go first between two of its steps; if another model must answer, it saves a checkpoint
-and waits. An introduction makes way for everything else. Readings of a program that stops stay queued, and continue
-from their checkpoint when it starts again.
+Jobs are rows, so the page or program that asked may leave and come back. There are six kinds: "ingest"
+(`upload_jobs.py`), "read", "answer", "recap", "introduce", and "fetch" (`model_fetcher.py`). Linked folders bring
+uploads of their own. One job uses the model at a time. A reading lets waiting questions go first between two of its
+steps; if another model must answer, it saves a checkpoint and waits. Recaps and introductions make way for everything
+else. Readings of a program that stops stay queued, and continue from their checkpoint when it starts again.
 """
 
 import threading
@@ -17,7 +16,8 @@ from pathlib import Path
 
 from app.asking import turns
 from app.asking.answer_options import AnswerOptions
-from app.asking.introduction import can_introduce, introduce, load_introduction
+from app.asking.introduction import LOOK_SEC, can_introduce, introduce, load_introduction
+from app.asking.recap import parts_of, recap
 from app.errors import AppError
 from app.jobs.job_runner import READ
 from app.jobs.linked_folders import LOOK_AGAIN_SEC, QUIET_SEC, look
@@ -25,10 +25,11 @@ from app.jobs.model_fetcher import ModelFetcher
 from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
 from app.reading import readings
 from app.reading.documents import IngestOptions
+from app.reading.open_context import require_begun
 from app.reading.progress import Report
 from app.reading.readings import Stopped
 from app.service import Service
-from sessions import INTERRUPTED, INTRODUCE, InUse, JobRow, NotFound, TurnRow
+from sessions import INTERRUPTED, INTRODUCE, RECAP, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
 STOP_FETCHING_SEC = 2.0
@@ -114,6 +115,27 @@ class Worker(UploadJobs):
         self._call()
         return job
 
+    def recap(self, context_id: str, up_to: str = "") -> JobRow | None:
+        """Queue a recap of a context; None if its model cannot sum up a text. One that is under way goes on.
+
+        up_to: see `parts_of`.
+
+        Raises:
+            UsageError: there is no such page.
+            AppError: none of the context has been read yet.
+            sessions.NotFound: there is no such context.
+        """
+        store, cache = self.service.store, self.service.document_cache
+        row = store.contexts.get(context_id)
+        require_begun(self.service, row)
+        parts_of(row, up_to, cache)
+        if not can_introduce(row.model):
+            return None
+        with store.transaction():
+            job = store.jobs.work_on(context_id, RECAP) or store.jobs.add(RECAP, context_id, {"up_to": up_to})
+        self._call()
+        return job
+
     # The work: in the thread itself.
 
     def run(self) -> None:
@@ -163,6 +185,8 @@ class Worker(UploadJobs):
             self._do(upload.job, lambda job: next(upload.rest, None))
         elif job := self._claimed(READ):
             self._do(job, self._read)
+        elif not self._wanted() and (job := self._claimed(RECAP)):
+            self._do(job, self._recap)
         elif not self._wanted() and (job := self._claimed(INTRODUCE)):
             self._do(job, self._introduce)
         else:
@@ -197,6 +221,27 @@ class Worker(UploadJobs):
         self._end(job, "done")
         if self.introduces:
             self.introduce(job.subject_id)
+
+    def _recap(self, job: JobRow) -> None:
+        """Sum up chapters while nobody waits for an answer or a reading; go on later if somebody does."""
+        service, looked = self.service, 0.0
+
+        def on_pass() -> None:
+            nonlocal looked
+            if time.monotonic() - looked >= LOOK_SEC:
+                looked = time.monotonic()
+                if self._wanted() or self._stopping.is_set() or service.store.jobs.cancel_requested(job.id):
+                    raise Stopped
+
+        up_to = job.payload["up_to"]
+        total = len(parts_of(service.store.contexts.get(job.subject_id), up_to, service.document_cache))
+        try:
+            for done, _ in enumerate(recap(service, job.subject_id, up_to, on_pass), 1):
+                service.store.jobs.update(job.id, done=done, total=total)
+        except Stopped:
+            self._leave(job)
+            return
+        self._end(job, "done")
 
     def _introduce(self, job: JobRow) -> None:
         """Introduce a context while there is nothing else to do; go on with it later if there is."""

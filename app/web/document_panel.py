@@ -16,7 +16,8 @@ BESIDE = (
 
 TELL_PLACE = """element.addEventListener("change", ({ target }) => {
   if (target.dataset.place) trigger("submit", { place: [target.dataset.place, target.value] });
-});"""
+});
+element.addEventListener("click", ({ target }) => { if (target.dataset.action === "recap") trigger("apply"); });"""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class DocumentPanel:
 
     find_area: the search in the text; hidden while no document is open.
     found: what it found.
-    book: map and contents. Fires "submit" with a document and the page that its reader is at.
+    book: map and contents. Fires "submit" with a document and the page that its reader is at, and "apply" for a
+        recap.
     gauge: the fold around the numbers of this computer.
     kept_memory, panel: its content, in parts that change at different times.
     """

@@ -369,6 +369,7 @@ class Events:
             trigger_mode="always_last",
         )
         self.on(document.book.submit, do.ask.move, told="place")
+        self.on(document.book.apply, do.ask.recap)
         self.on(chat.never_mind.click, do.ask.never_mind)
         self.on(chat.stop.click, do.ask.stop_answer)
         self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")

@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import deletion, listing
-from app.asking.place import place_in
+from app.asking.introduction import can_introduce
+from app.asking.place import place_in, place_of
+from app.asking.recap import Part, known_recap
 from app.jobs.job_runner import READ
 from app.jobs.linked_folders import linked
 from app.jobs.model_fetcher import last_fetch
@@ -25,13 +27,13 @@ from app.web.list_props import ListProps, Props, share_read
 from app.web.metrics import MetricsReader
 from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
-from app.web.views.book import Book, book, no_book
+from app.web.views.book import Book, book, no_book, recap
 from app.web.views.linked_folders import linked_line
 from app.web.views.markup import esc
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
 from app.web.views.turn import edit_line
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import RECAP, UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 ADDRESSED = ("context", "session", "add_to", "along")
 """Fields of the selection that the page's address contains."""
@@ -253,8 +255,20 @@ class TabState:
                 "value": book(
                     Book(documents, outlines, drawn, remembered, looked, share_read(self.store, context), places)
                 )
+                + self._recap(context)
             },
         }
+
+    def _recap(self, context: ContextRow) -> str:
+        """Return the recap up to the reader's place, as far as it is made."""
+        jobs = self.store.jobs.all(subject_id=context.id, kind=RECAP)
+        if not can_introduce(context.model) or not has_begun(self.service, context):
+            return ""
+        parts = list[Part]()
+        with suppress(StoreError):  # the conversation says what is damaged
+            if jobs:
+                parts = known_recap(self.service, context, place_of(self.service, context))
+        return recap(parts, jobs[-1] if jobs else None)
 
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.app.helpers import Server
+from tests.app.helpers import Server, wait_for
 from tests.browser.helpers import ask, asked, visit
 from tests.browser.test_page_wanted import CRANE, MINUTES
 
@@ -70,3 +70,24 @@ def test_a_reader_is_told_nothing_that_comes_later(tab: Page, server: Server, re
     ask(tab, CRANE, 24)
     expect(tab.locator("#past .question")).to_have_count(2)
     expect(said.locator(".sources")).to_contain_text("The Crane")
+
+
+def test_the_chapters_are_summed_up_as_far_as_they_were_read(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    visit(tab, server, f"?context={reading['id']}")
+    place, recap = tab.get_by_label("I have read up to"), tab.locator("#book .recap")
+    place.fill("2")
+    place.press("Enter")
+    expect(tab.locator("#pages").locator("input, textarea")).to_have_attribute("placeholder", "Only 1-2")
+    recap.get_by_role("button", name="Recap").click()
+    path = f"/api/contexts/{reading['id']}/recap?up_to=2"
+    wait_for(lambda: all(each["sentences"] is not None for each in server.get(path)), "the recap")
+    told = [each["title"] for each in server.get(path) if each["sentences"]]
+    expect(recap.get_by_role("button", name="Recap")).to_be_visible()
+    expect(recap.locator("li a")).to_have_text(told)
+    assert told
+    assert set(told) <= {*CHAPTERS[:2]}
+    place.fill("")
+    place.press("Enter")
+    expect(tab.locator("#pages").locator("input, textarea")).to_have_attribute("placeholder", "All pages")

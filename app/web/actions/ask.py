@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from app.asking.answer_options import AnswerOptions
-from app.asking.place import keep_place, known_pages
+from app.asking.place import keep_place, known_pages, place_of
 from app.asking.turns import branch, new_session
 from app.errors import AppError
 from app.jobs.worker import Worker
@@ -109,6 +109,12 @@ class ChatActions:
         """Keep parts of a turn as notes, or drop them. kept: the turn, the parts, and whether to drop them."""
         turn, numbers, dropped = kept
         self.service.store.turns.keep(turn, [] if dropped else numbers, numbers if dropped else [])
+        return selection
+
+    def recap(self, selection: Selection) -> Selection:
+        """Have the chapters summed up, as far as they were read."""
+        context = self.service.store.contexts.get(selection.context)
+        self.worker.recap(context.id, place_of(self.service, context))
         return selection
 
     def never_mind(self, selection: Selection) -> Selection:

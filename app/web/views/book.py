@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.asking.recap import Part
 from app.formatting import percent, plural
 from app.language import place_words, t
 from app.reading.memory_map import Remembered, tenths
 from app.search import Passage
 from app.web.outline import Cell, Outline
-from app.web.views.markup import esc, page_link, place_after
-from sessions import DocumentRow
+from app.web.views.markup import esc, page_link, place_after, told_html
+from sessions import UNDER_WAY, DocumentRow, JobRow
 
 DEEPEST = 4
 """Deepest level of the contents that is indented."""
@@ -196,6 +197,24 @@ def _contents(number: int, row: DocumentRow, shown: Book) -> str:
     return (
         f'<div class="document"><p class="name">{name}</p><p class="quiet">{esc(size)} {alone}</p>{place}{folded}</div>'
     )
+
+
+def recap(parts: Sequence[Part], job: JobRow | None) -> str:
+    """Return the sentences on the chapters, and a button to have them made. job: the last that made them, if any."""
+    under_way = job is not None and job.status in UNDER_WAY
+    button = (
+        f'<p class="quiet" role="status">{t("Summing up")} {job.done} / {job.total}</p>'
+        if job is not None and under_way
+        else f'<button type="button" data-action="recap" title="{t("Two sentences on each chapter, up to there")}">'
+        f"{t('Recap')}</button>"
+    )
+    why = f'<p class="note">{told_html(job.error)}</p>' if job is not None and job.error else ""
+    said = "".join(
+        f"<li>{page_link(each.document, each.page, esc(each.title))}<p>{esc(' '.join(each.sentences))}</p></li>"
+        for each in parts
+        if each.sentences
+    )
+    return f'<section class="book recap">{button}{why}<ol>{said}</ol></section>'
 
 
 def found(passages: Sequence[Passage], several: bool) -> str:

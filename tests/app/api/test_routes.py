@@ -17,7 +17,7 @@ from app.api.routes import MEDIA
 from app.errors import UsageError
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
-from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
+from tests.app.helpers import FACTS, PATIENCE_SEC, Server, book_text, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -389,6 +389,19 @@ def test_an_introduction_is_asked_for_and_told(http: httpx.Client, server: Serve
     assert set(told) == {"summary", "questions", "done"}
     assert http.post(f"/api/contexts/{context['id']}/introduction").json() == {"job": None}, "it is made once"
     assert http.post("/api/contexts/c-222222/introduction").status_code == 404
+
+
+def test_a_recap_is_asked_for_and_told(http: httpx.Client, server: Server) -> None:
+    text = "\n\n".join(f"# Part {n}\n\n{FACTS[n % 2]}" for n in range(1, 4))
+    context = server.read(("Parts.md", text.encode()), method="exact", budget="320")
+    path = f"/api/contexts/{context['id']}/recap"
+    assert "There is no section 9" in http.post(path, json={"up_to": "9"}).json()["error"]
+    job = http.post(path, json={"up_to": "2"}).json()["job"]
+    assert until(http, f"/api/jobs/{job['id']}", "done", "failed")["status"] == "done"
+    told = http.get(path).json()
+    assert [each["title"] for each in told] == ["Part 1", "Part 2", "Part 3"]
+    assert [each["sentences"] is None for each in told] == [False, False, True]
+    assert http.get(path, params={"up_to": "2"}).json() == told[:2]
 
 
 def test_a_question_is_put_to_one_of_several_documents(http: httpx.Client, server: Server) -> None:

@@ -80,6 +80,14 @@ def test_ask_turns_to_pages_that_are_named(
     assert "not both" in in_process(cli.home, capsys, *known, "--pages", "1/2")[2]
 
 
+def test_recap_prints_the_chapters(read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]) -> None:
+    cli, result, _ = read
+    told = json.loads(in_process(cli.home, capsys, "recap", result["context"], "--up-to", "1/30", "--json")[1])
+    assert [(each["title"], each["pages"]) for each in told] == [("part 1", "1/1-30")]
+    assert told[0]["sentences"] is not None
+    assert "There is no section 9" in in_process(cli.home, capsys, "recap", result["context"], "--up-to", "9")[2]
+
+
 def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
     quotation = {"start": 9, "end": 17, "document": "d-222222", "page": 3, "place": "page 3"}
     with Store(tmp_path) as store:
