@@ -214,8 +214,8 @@ def run_models(arguments: Arguments) -> int:
     print(printable(f"\n{table([_hub_row(each) for each in others], HUB_COLUMNS)}"))
     note(
         f"The list of models to fetch was last looked at on {LOOKED_AT}; only {QWEN25_1B5.title} has been tried. A "
-        "novel has 100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one over "
-        "the network."
+        "novel has 100,000 words, and its time is an estimate for this machine. `stockpot models get NAME` fetches one "
+        "over the network."
     )
     return 0
 

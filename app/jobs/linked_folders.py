@@ -228,10 +228,10 @@ class _Look:
                 self._take(name)
         except _Overtaken:
             return True
-        present = {file.document for name, file in self.files.items() if name in there}
+        documents = {file.document for name, file in self.files.items() if name in there}
         for name in [*self.files]:  # after others that may have the same content
             if name not in there and not any(Path(name).is_relative_to(each) for each in self.left_out):
-                self._miss(name, present)
+                self._miss(name, documents)
         if not self._save():
             return True
         for job in self.failed:
@@ -278,14 +278,14 @@ class _Look:
         if (file.size, file.changed) != (found.st_size, found.st_mtime_ns):
             file.size, file.changed, file.seen_at, file.settled = found.st_size, found.st_mtime_ns, self.now, False
 
-    def _miss(self, name: str, present: set[str]) -> None:
-        """Note that a file is not there; mark its document if it stays away and is not among those present."""
+    def _miss(self, name: str, documents: set[str]) -> None:
+        """Note that a file is not there; mark its document if it stays away. documents: those of files that are."""
         file = self.files[name]
         if file.job:
             return
         if not file.missing_at or self.now - file.missing_at < QUIET_SEC:
             file.missing_at, self.soon = file.missing_at or self.now, True
-        elif not file.document or file.document in present:
+        elif not file.document or file.document in documents:
             del self.files[name]
         elif not file.gone:
             file.gone = True
