@@ -162,7 +162,7 @@ class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
             fetching=last.query_block,
             in_place=self.read_in_place,
             search_every=first.refresh,
-            recorded=self.recordable and TRUE not in (self.pruning, self.first_pruning),  # as `far_kind`
+            recorded=self.recordable and TRUE not in (self.pruning, self.first_pruning),  # as `_far_kinds`
             stages=self.parsed_stages,
             usual=self._first.mean_seen(len(spec.layers), last.keep),
             bank=banked,

@@ -339,9 +339,9 @@ class WindowSelector(Selector):
         in_place = self.archive.lookup is None and self.archive.readable_in_place()
         return self._far_kinds() if in_place else ()
 
-    @abstractmethod
     def _far_kinds(self) -> Sequence[int]:
-        """Return the kinds for tokens that look far, not negative, as `graph_kinds` does."""
+        """Return the kinds for tokens that look far, not negative, as `graph_kinds` does. By default there are none."""
+        return ()
 
     def choosing_layers(self) -> list[int]:
         """Return the layers whose queries choose entries."""
