@@ -134,10 +134,10 @@ def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, m
     looked: list[Tensor] = []
     focus = Archive.focus
 
-    def noted(self: Any, mass: Tensor | None) -> None:
+    def noted(self: Any, mass: Tensor | None, far: int) -> None:
         if mass is not None:
             looked.append(mass.clone())
-        focus(self, mass)
+        focus(self, mass, far)
 
     monkeypatch.setattr("engine.parts.archive.archive.WIDEST", 8)
     monkeypatch.setattr(Archive, "focus", noted)
