@@ -112,8 +112,7 @@ def file_weights(rows: list[Row]) -> list[str]:
         f"{conditions(rows)} Perplexity of novels in windows of {rows[0]['window']} tokens, each read by itself in one "
         "pass; its ratio to that of the file's numbers in float32, with an interval over windows; and tokens with the "
         "same most likely successor, in %. `blocks` rounds activations to 8 bits in float32, and in bfloat16 where a "
-        "pass has fewer than 64 tokens. `int4` finds the file's own numbers again where its groups are those of the "
-        "file, as in Q4_1."
+        "pass has fewer than 64 tokens. `int4` keeps codes of 4 bits (Q4_0, Q4_1, Q4_K), and rounds the others."
     )
     header = ["file", "weights", "computed in", "perplexity", "ratio", "same successor"]
     return ["## Real models: weights of GGUF files", note, markdown(header, lines)]
