@@ -16,7 +16,13 @@ from engine.errors import (
 )
 from engine.finding.finder import Finder
 from engine.json_grammar import grammar_of
-from engine.loops.answering import LONGEST_READ_AGAIN, ReadText, answer_from_text, answer_without_model
+from engine.loops.answering import (
+    LONGEST_READ_AGAIN,
+    ReadText,
+    answer_from_text,
+    answer_without_model,
+    read_alone,
+)
 from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, fingerprint
 from engine.loops.conversation import Conversation
@@ -106,6 +112,7 @@ __all__ = [
     "model_sizes",
     "model_stamp",
     "quicker_stores",
+    "read_alone",
     "read_config",
     "suited_method",
     "suited_stores",

@@ -14,7 +14,7 @@ from app.asking.named_pages import named_pages, tokens_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import is_sentence, whole_sentences
 from app.asking.repetition import repetition_start
-from app.asking.sources import check_quotations, find_sources, narrowed, page_source, with_citations
+from app.asking.sources import check_quotations, find_sources, narrowed, page_source, source_at, with_citations
 from app.asking.support import NOWHERE, check, doubt
 from app.machine.good_for import demo_note
 from app.reading.context_cache import OpenContext
@@ -47,6 +47,22 @@ class Question:
     opened: OpenContext
     named: "torch.Tensor | None" = None
     form: FormAnswer | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of a context to be asked alone.
+
+    context: id of the context.
+    pages: its pages, as the store keeps them; "" for the whole text.
+    document, start, end: instead of pages, characters of a document of the context; all of them are read again.
+    """
+
+    context: str
+    pages: str = ""
+    document: str = ""
+    start: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -150,20 +166,20 @@ def checked(service: Service, question: Question, done: "engine.Answer") -> Chec
 
 def ask_alone(
     service: Service,
-    context_id: str,
+    place: Place,
     text: str,
     options: AnswerOptions,
-    pages: str = "",
     on_pass: Callable[[], None] = lambda: None,
 ) -> Checked:
     """Return the answer to a question in a conversation that is thrown away.
 
+    An answer from characters of a document has these as its only source, and is not checked against them.
+
     Args:
         service: the home in use.
-        context_id: the context.
+        place: the part of a context to ask.
         text: the question.
         options: options for the answer.
-        pages: see `Question`.
         on_pass: called after each pass and piece; its exception ends the work.
 
     Raises:
@@ -171,12 +187,23 @@ def ask_alone(
     """
     import engine
 
-    opened = open_context(service, context_id)
-    question = question_to(service, opened, text, pages, options)
-    with closing(asked(engine.Conversation(opened.context), question, on_pass)) as events:
+    opened = open_context(service, place.context)
+    question = question_to(service, opened, text, place.pages, options)
+    if place.document:
+        tokens = opened.stream.between(place.document, place.start, place.end)
+        alone = engine.read_alone(opened.context, opened.stream.ids, [tokens], on_pass)
+        told = engine.AskOptions(on_pass, repetition_start=repetition_start, rules=options.rules)
+        asking = engine.Conversation(alone).ask(text, question.sampling, told)
+    else:
+        asking = asked(engine.Conversation(opened.context), question, on_pass)
+    with closing(asking) as events:
         for event in events:
             on_pass()
             if isinstance(event, engine.Answer):
                 _, said = DemoAnswer(opened.row.model).whole(event.text)
-                return checked(service, question, replace(event, text=said))
+                done = replace(event, text=said)
+                if not place.document:
+                    return checked(service, question, done)
+                where = source_at(service.document_cache, place.document, place.start, place.end, 1.0)
+                return Checked(said, done.reasoning, [asdict(where)], measurements(done))
     raise RuntimeError("the model gave no answer")

@@ -1,17 +1,15 @@
 """A table over documents: one row for each, one question a column, each cell a short answer with its place."""
 
-import csv
-import io
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.asking.sweep import VALUE, Finding, Place, sweep
+from app.asking.answers import Place
+from app.asking.sweep import VALUE, Finding, Task
+from app.asking.turns import checked_question
+from app.errors import UsageError
+from app.listing import find_document, read_documents, reading_of
 from app.service import Service
-
-NOT_FOUND = "not found"
-_NUMBER = re.compile(r"[+-]?\d[\d.,]*\s?%?")
 
 
 @dataclass(frozen=True)
@@ -24,95 +22,78 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A document, the place to ask, and what it says to each column, as far as that was asked."""
+    """A document, and the place to ask."""
 
     document: str
     title: str
     place: Place
-    cells: tuple[Finding, ...] = ()
 
 
-def fill(
-    service: Service,
-    rows: Sequence[Row],
-    columns: Sequence[Column],
-    on_cell: Callable[[int], None] = lambda cells: None,
-    on_pass: Callable[[], None] = lambda: None,
-    *,
-    anew: bool = False,
-) -> list[Row]:
-    """Return the rows with all cells.
+def rows_of(service: Service, names: Sequence[str]) -> list[Row]:
+    """Return a row for each document, named by id or title; without names, for all that were read to their end.
 
-    Args:
-        service: the home in use.
-        rows: the documents.
-        columns: the questions.
-        on_cell: told after each cell how many are there.
-        on_pass: see `sweep`.
-        anew: see `sweep`.
+    Raises:
+        UsageError: no document was read yet.
+        AppError: one that is named was not, or is not there.
     """
-    questions, cells = [each.question for each in columns], list[Finding]()
-    for found in sweep(service, questions, [row.place for row in rows], VALUE, on_pass, anew=anew):
-        cells.append(found)
-        on_cell(len(cells))
-    width = len(columns)
-    return [replace(row, cells=tuple(cells[number * width : (number + 1) * width])) for number, row in enumerate(rows)]
+    if names:
+        documents = {row.id: row for row in (find_document(service, name) for name in names)}
+    else:
+        ready = read_documents(service)
+        documents = {row.id: row for row in reversed(service.store.documents.all()) if row.id in ready}
+        if not documents:
+            raise UsageError("No document has been read yet: `stockpot ingest FILE` reads one.")
+    found = []
+    for row in documents.values():
+        context, pages = reading_of(service, row.id)
+        found.append(Row(row.id, row.title, Place(context.id, pages)))
+    return found
 
 
-def table_json(rows: Sequence[Row], columns: Sequence[Column]) -> dict[str, Any]:
-    """Return a table as plain data. said: the model's words, also where they were left out."""
+def columns_of(texts: Sequence[str]) -> list[Column]:
+    """Return the columns that texts stand for.
 
-    def cell(found: Finding) -> dict[str, Any]:
-        return {"found": bool(found.items), **(asdict(found.items[0]) if found.items else {}), "said": found.said}
+    "sample size" asks "What is the sample size?", "Who was asked?" itself, and "asked: Who was asked?" has a heading.
 
-    return {
-        "columns": [asdict(each) for each in columns],
-        "rows": [
-            {
-                "document": row.document,
-                "title": row.title,
-                "context": row.place.context,
-                "cells": [cell(each) for each in row.cells],
-            }
-            for row in rows
-        ],
-    }
-
-
-def table_csv(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Return a table as CSV. Each column has two more, with the place and with "?" for a doubtful value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    headings = [(each.heading, f"{each.heading}, place", f"{each.heading}, doubtful") for each in columns]
-    writer.writerow(["document", "title", *(name for names in headings for name in names)])
-    for row in rows:
-        items = [found.items[0] if found.items else None for found in row.cells]
-        told = [
-            (_plain(each.answer), each.label, "?" * each.doubtful) if each else (NOT_FOUND, "", "") for each in items
-        ]
-        writer.writerow([row.document, _plain(row.title), *(part for parts in told for part in parts)])
-    return text.getvalue()
+    Raises:
+        UsageError: there is none, or two have the same heading.
+    """
+    found = []
+    for each in filter(None, (text.strip() for text in texts)):
+        heading, colon, question = (part.strip() for part in each.partition(": "))
+        if not colon:
+            question = each if each.endswith(("?", "？", "؟")) else f"What is the {each}?"
+        found.append(Column(heading, checked_question(question, f"The question of column {heading!r}")))
+    if not found:
+        raise UsageError('There are no columns: write them as in --columns "author; sample size".')
+    if twice := next((each.heading for each in found if [one.heading for one in found].count(each.heading) > 1), ""):
+        raise UsageError(f'Two columns are called {twice!r}: give one another heading, as in "heading: question".')
+    return found
 
 
-def _plain(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not _NUMBER.fullmatch(text) else text
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> Task:
+    """Return the sweep that fills a table. It is told as columns and rows with their cells, as far as they are there.
+
+    said: the model's words, also where they were left out.
+    """
+
+    def told(findings: Sequence[Finding]) -> dict[str, Any]:
+        width = len(columns)
+        return {
+            "columns": [asdict(each) for each in columns],
+            "rows": [
+                {
+                    "document": row.document,
+                    "title": row.title,
+                    "context": row.place.context,
+                    "cells": [_cell(each) for each in findings[number * width : (number + 1) * width]],
+                }
+                for number, row in enumerate(rows)
+            ],
+        }
+
+    return Task([each.question for each in columns], [row.place for row in rows], VALUE, told)
 
 
-def table_markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Return a table as Markdown: each value with its place, and a question mark behind doubtful ones."""
-
-    def cell(found: Finding) -> str:
-        if not found.items:
-            return NOT_FOUND
-        item = found.items[0]
-        return f"{item.answer}{' ?' * item.doubtful} ({item.label})"
-
-    lines = [["document", *(each.heading for each in columns)], ["---"] * (len(columns) + 1)]
-    lines += [[row.title, *map(cell, row.cells)] for row in rows]
-    return "\n".join(f"| {' | '.join(_in_cell(text) for text in line)} |" for line in lines) + "\n"
-
-
-def _in_cell(text: str) -> str:
-    """Return a text in one line, with its bars escaped."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
+def _cell(found: Finding) -> dict[str, Any]:
+    return {"found": bool(found.items), **(asdict(found.items[0]) if found.items else {}), "said": found.said}

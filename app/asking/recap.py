@@ -4,16 +4,17 @@ Of a long chapter the beginning and the end are read again. A sentence is told i
 long words stand there; instead of any other, the sentence of the chapter that it comes closest to is quoted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.asking.answer_options import AnswerOptions
+from app.asking.answers import Place
 from app.asking.document_map import Chapter, chapters
 from app.asking.introduction import SHARED, telling, well_said, whole_sentences
 from app.asking.named_pages import Named, as_kept, named_pages, page_name, pages_up_to, spans_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import Span, sentences_of
-from app.asking.sweep import KIND, MOST_KEPT, Place, Shape, sweep
+from app.asking.sweep import KIND, MOST_KEPT, Shape, Task, sweep
 from app.reading.document_cache import DocumentCache
 from app.service import Service
 from ingest import Document
@@ -21,7 +22,7 @@ from ingest.document import noun_of_pages
 from sessions import ContextRow
 
 QUESTION = "Summarize this in two short sentences."
-SHAPE = Shape("recap", AnswerOptions(0.0, max_tokens=80, max_reasoning=0), lambda told: [])
+SHAPE = Shape("recap", AnswerOptions(0.0, max_tokens=80, max_reasoning=0), lambda *_: [])
 SENTENCES = 2
 """Most sentences of a chapter."""
 LETTERS = 2500
@@ -132,9 +133,13 @@ def recap(
         UsageError: see `parts_of`.
     """
     parts = parts_of(service.store.contexts.get(context_id), up_to, service.document_cache)
-    places = [Place(context_id, part.pages) for part in parts]
-    for part, found in zip(parts, sweep(service, [QUESTION], places, SHAPE, on_pass), strict=True):
+    for part, found in zip(parts, sweep(service, recap_task(context_id, parts), on_pass), strict=True):
         yield _summed_up(part, found.said, service.document_cache)
+
+
+def recap_task(context_id: str, parts: Sequence[Part]) -> Task:
+    """Return the sweep of a recap; `known_recap` joins its findings."""
+    return Task([QUESTION], [Place(context_id, part.pages) for part in parts], SHAPE, lambda findings: {})
 
 
 def known_recap(service: Service, context: ContextRow, up_to: str = "") -> list[Part]:

@@ -142,7 +142,7 @@ def _source(document_cache: DocumentCache, span: "TextSpan", weight: float, word
     if not found:
         return None
     *_, best = max(found, key=lambda each: each[:2])
-    source = _at(document_cache, span.document_id, best.start, best.end, weight)
+    source = source_at(document_cache, span.document_id, best.start, best.end, weight)
     return _marked(source, begins=best.begins, ends=best.ends)
 
 
@@ -157,7 +157,7 @@ def narrowed(sources: Sequence[Source], document_cache: DocumentCache, said: str
         whole = Span(source.start, source.end, not source.quote.startswith(CUT), not source.quote.endswith(CUT))
         having = [each for each in sentences_of(text, whole) if words & _telling(text[each.start : each.end])]
         if having:
-            kept = _at(document_cache, source.document, having[0].start, having[-1].end, source.weight)
+            kept = source_at(document_cache, source.document, having[0].start, having[-1].end, source.weight)
             source = _marked(kept, begins=having[0].begins, ends=having[-1].ends)
         found.append(source)
     return found
@@ -178,11 +178,12 @@ def _telling(text: str) -> set[str]:
 def _merged(document_cache: DocumentCache, sources: Sequence[Source]) -> Source:
     """Return one source for several that overlap."""
     first, last = min(sources, key=lambda each: each.start), max(sources, key=lambda each: each.end)
-    found = _at(document_cache, first.document, first.start, last.end, sum(each.weight for each in sources))
+    found = source_at(document_cache, first.document, first.start, last.end, sum(each.weight for each in sources))
     return _marked(found, begins=not first.quote.startswith(CUT), ends=not last.quote.endswith(CUT))
 
 
-def _at(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source:
+def source_at(document_cache: DocumentCache, document_id: str, start: int, end: int, weight: float) -> Source:
+    """Return the source of characters `start` to `end` of a document."""
     document = document_cache.document(document_id)
     place = document.locate(start)
     quote = document.text[start:end]
@@ -193,7 +194,7 @@ def page_source(document_id: str, page: int, document_cache: DocumentCache) -> S
     """Return a page as the source of an answer. It quotes the first sentences there."""
     document = document_cache.document(document_id)
     held, start = sentences_around(document.pages[page - 1].text, 0, 1), document.page_starts[page - 1]
-    source = _at(document_cache, document_id, start + held.start, start + held.end, 1.0)
+    source = source_at(document_cache, document_id, start + held.start, start + held.end, 1.0)
     return _marked(source, begins=held.begins, ends=held.ends)
 
 

@@ -34,14 +34,14 @@ def run(arguments: Arguments) -> int:
 
     from app.api.agent_tools import agent_server
     from app.asking.answer_options import AnswerOptions
-    from app.asking.answers import Checked, ask_alone
+    from app.asking.answers import Checked, Place, ask_alone
 
     with open_service(arguments) as service:
         one = CapacityLimiter(1)  # a model answers one question at a time
 
         async def ask(context: str, question: str, pages: str) -> Checked:
             def answered() -> Checked:
-                return ask_alone(service, context, question, AnswerOptions(), pages, from_thread.check_cancelled)
+                return ask_alone(service, Place(context, pages), question, AnswerOptions(), from_thread.check_cancelled)
 
             return await run_sync(answered, limiter=one)
 

@@ -22,7 +22,7 @@ from app.commands.common import (
     print_json,
     source_line,
 )
-from app.commands.each import add_table_flags, run_each
+from app.commands.each import add_sweep_flags, run_each, run_whole
 from app.commands.parser import examples
 from app.errors import AppError, UsageError, phrase, wrong_usage
 from app.formatting import plural, printable, speed
@@ -49,17 +49,19 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Ask one question over a context; of one that is still being read, or was stopped, what had been "
         "read at its last checkpoint. Standard output gets the answer alone, standard error the first three places "
         "where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is kept. "
-        "With --each and --columns, make a table instead: short answers of many documents to several questions.",
+        "With --each and --columns, make a table instead: short answers of many documents to several questions. With "
+        "--whole, list all that the question asks for.",
         epilog=examples(
             "ask 'Kim' 'Who is the horse-trader?'",
             "ask c-dee6mb 'What does it cost?' --pages 12-14 --json",
+            "ask 'Kim' 'List all the cities' --whole",
             "ask --each 'Smith 2020' d-dee6mb --columns 'author; sample size; n: How many took part?' --format csv",
         ),
     )
     add_context(ask, nargs="?")
     ask.add_argument("question", metavar="QUESTION", nargs="?", help="the question, in quotes")
     add_answer_flags(ask)
-    add_table_flags(ask)
+    add_sweep_flags(ask)
     add_json_flag(ask)
     ask.set_defaults(run=run_ask)
     chat = commands.add_parser(
@@ -116,13 +118,15 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
 
 
 def run_ask(arguments: Arguments) -> int:
-    """Answer one question, or make a table; return 1 if it was stopped."""
+    """Answer one question, or make a table or a list; return 1 if it was stopped."""
     from app.asking.turns import checked_question
 
     if arguments.each is not None or arguments.columns is not None:
         return run_each(arguments)
     if arguments.question is None:
         raise UsageError("Name a context and a question, or documents with --each and questions with --columns.")
+    if arguments.whole:
+        return run_whole(arguments)
     question = checked_question(arguments.question)  # before a session is begun
     options = options_of(arguments)
     with open_service(arguments) as service:

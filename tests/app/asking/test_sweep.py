@@ -2,15 +2,17 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.asking.answers import Checked
-from app.asking.document_table import Column, Row, fill, table_csv, table_json, table_markdown
-from app.asking.sweep import KIND, VALUE, Finding, Item, Place, sweep
+from app.asking.answers import Checked, Place
+from app.asking.document_table import Column, Row, table
+from app.asking.sweep import KIND, VALUE, Finding, Item, Shape, Task, sweep
+from app.asking.table_text import written
 from app.reading.readings import Stopped
 from app.service import Service
 from tests.app.helpers import add, book_text, read_through
@@ -22,6 +24,10 @@ WHERE: dict[str, Any] = {"document": "d-222222", "page": 2, "start": 10, "end": 
 
 def source(quote: str, place: str) -> dict[str, Any]:
     return {**WHERE, "quote": quote, "place": place, "weight": 0.5, "paragraph": None}
+
+
+def task(questions: Sequence[str], places: Sequence[Place], shape: Shape = SHORT) -> Task:
+    return Task(questions, places, shape, lambda findings: {})
 
 
 @pytest.fixture
@@ -43,7 +49,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(service: Service, places: list[Pla
         if kept(service, places[1]):
             raise Stopped
 
-    stopped = sweep(service, QUESTIONS, places, SHORT, stopping)
+    stopped = sweep(service, task(QUESTIONS, places), stopping)
     first = [next(stopped) for _ in range(3)]
     with pytest.raises(Stopped):
         next(stopped)
@@ -51,13 +57,13 @@ def test_a_sweep_goes_on_where_it_was_stopped(service: Service, places: list[Pla
         *((places[0], question) for question in QUESTIONS),
         (places[1], QUESTIONS[0]),
     ]
-    whole = list(sweep(service, QUESTIONS, places, SHORT))
+    whole = list(sweep(service, task(QUESTIONS, places)))
     assert whole[:3] == first
     assert [kept(service, place) for place in places] == [QUESTIONS, QUESTIONS], "nothing was asked twice"
-    assert [each.place for each in sweep(service, QUESTIONS[:1], places[:1], SHORT, anew=True)] == places[:1]
+    assert [each.place for each in sweep(service, task(QUESTIONS[:1], places[:1]), anew=True)] == places[:1]
     assert kept(service, places[0]) == [*QUESTIONS, QUESTIONS[0]]
     other = replace(SHORT, name="other")
-    list(sweep(service, QUESTIONS[:1], [Place(places[0].context, "1/1-2")], other))
+    list(sweep(service, task(QUESTIONS[:1], [Place(places[0].context, "1/1-2")], other)))
     assert len(kept(service, places[0])) == 4, "other pages, and another form of answers, are asked"
     assert service.store.sessions.all() == []
     service.store.contexts.delete(places[0].context)
@@ -77,34 +83,40 @@ def test_a_sweep_goes_on_where_it_was_stopped(service: Service, places: list[Pla
         ("…", {"found": True}, None, False),
     ],
 )
-def test_a_value_stands_in_its_place(answer: str, measured: dict[str, Any], place: str | None, doubtful: bool) -> None:
+def test_a_value_stands_in_its_place(
+    service: Service, answer: str, measured: dict[str, Any], place: str | None, doubtful: bool
+) -> None:
+    cache = service.document_cache
     sources = [source("The lamp was lit.", "page 2"), source("Its keeper was Maren Hollis.", "page 3")]
-    items = VALUE.items(Checked(answer, "", sources, measured))
+    items = VALUE.items(Checked(answer, "", sources, measured), cache)
     assert [(each.label, each.doubtful) for each in items] == ([(place, doubtful)] if place else [])
-    assert VALUE.items(Checked(answer, "", [], measured)) == [], "without a place there is no value"
+    assert VALUE.items(Checked(answer, "", [], measured), cache) == [], "without a place there is no value"
 
 
 def test_a_table_says_the_place_of_each_value() -> None:
     place, columns = Place("c-222222"), [Column("author", "Who?"), Column("n|m", "How many?")]
     item = Item("=1|2", True, 0.01, label="page 2", quote="So =1|2.", **WHERE)
     cells = Finding(place, "Who?", (item,), "=1|2"), Finding(place, "How many?", (), "12")
-    rows = [Row("d-222222", "Kim", place, cells)]
-    assert table_markdown(rows, columns) == (
+    told = table([Row("d-222222", "Kim", place)], columns).told(cells)
+    assert written(told, "md") == (
         "| document | author | n\\|m |\n| --- | --- | --- |\n| Kim | =1\\|2 ? (page 2) | not found |\n"
     )
-    [line] = csv.DictReader(io.StringIO(table_csv(rows, columns)))
+    [line] = csv.DictReader(io.StringIO(written(told, "csv")))
     assert line["author"] == "'=1|2", "a spreadsheet would compute it"
     assert (line["author, place"], line["author, doubtful"]) == ("page 2", "?")
     assert (line["n|m"], line["n|m, place"]) == ("not found", "")
-    told = table_json(rows, columns)["rows"][0]["cells"]
-    assert [(each["found"], each["said"]) for each in told] == [(True, "=1|2"), (False, "12")]
-    assert (told[0]["page"], told[0]["quote"]) == (2, "So =1|2.")
+    [row] = told["rows"]
+    assert [(each["found"], each["said"]) for each in row["cells"]] == [(True, "=1|2"), (False, "12")]
+    assert (row["cells"][0]["page"], row["cells"][0]["quote"]) == (2, "So =1|2.")
 
 
 def test_a_table_has_a_cell_for_each_document_and_column(service: Service, places: list[Place]) -> None:
-    rows, counted = [Row("d", place.context, place) for place in places], list[int]()
-    filled = fill(service, rows, [Column(each, each) for each in QUESTIONS], counted.append)
-    assert [[(cell.place, cell.question) for cell in row.cells] for row in filled] == [
-        [(place, question) for question in QUESTIONS] for place in places
+    rows = [Row(f"d{number}", place.context, place) for number, place in enumerate(places)]
+    asked = table(rows, [Column(each, each) for each in QUESTIONS])
+    findings = list(sweep(service, replace(asked, shape=SHORT)))
+    assert len(findings) == asked.total == 4
+    told = asked.told(findings)
+    assert [[cell["said"] for cell in row["cells"]] for row in told["rows"]] == [
+        [each.said for each in findings if each.place == place] for place in places
     ]
-    assert counted == [1, 2, 3, 4]
+    assert [len(row["cells"]) for row in asked.told(findings[:3])["rows"]] == [2, 1]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.asking.document_table import Column
-from app.commands.each import _columns
+from app.asking.document_table import Column, columns_of
 from app.machine.model_names import smollm2_file
 from tests.app.helpers import book_text, in_process
 
@@ -39,13 +38,17 @@ def test_a_table_of_all_documents_is_printed_and_kept(tmp_path: Path, capsys: py
     status, out, _ = in_process(home, capsys, *asked, "--format", "csv")
     line, _ = csv.DictReader(io.StringIO(out))
     assert (line["keeper"], line["keeper, place"]) == (keeper["answer"], keeper["label"])
+    status, out, err = in_process(home, capsys, "ask", "The Keeper", "Who are all the people?", "--whole", "--json")
+    told = json.loads(out)
+    assert (status, told["searched"], told["places"]) == (0, 1, 1)
+    assert f"{told['count']} found in 1 place of the text." in err
     status, out, err = in_process(home, capsys, "ask", "--each", "The Mole", "--columns", COLUMNS)
     assert (status, out) == (1, "")
     assert "no document 'The Mole'" in err
 
 
 def test_columns_are_words_or_questions_with_headings() -> None:
-    assert _columns("sample size; Who wrote it?;; n: How many took part?; ratio 1:2") == [
+    assert columns_of(["sample size", " Who wrote it?", "", " n: How many took part?", "ratio 1:2"]) == [
         Column("sample size", "What is the sample size?"),
         Column("Who wrote it?", "Who wrote it?"),
         Column("n", "How many took part?"),
@@ -66,6 +69,9 @@ def test_columns_are_words_or_questions_with_headings() -> None:
         (("--columns", "author", "--each", "--stop", "x"), "leave out all else"),
         (("--columns", ";", "--each"), "There are no columns"),
         (("--columns", "a; b; a", "--each"), "called 'a'"),
+        (("c-222222", "List all", "--whole", "--pages", "3"), "leave out all else"),
+        (("c-222222", "--whole"), "Name a context and a question"),
+        (("--columns", "author", "--each", "--whole"), "leave out all else"),
         (("--columns", "author", "--each"), "No document has been read yet"),
     ],
 )

@@ -40,7 +40,10 @@ ERRORS = (
     *("OcrUnavailable", "ModelError", "ModelNotFound", "UnsupportedModel", "ContextMismatch", "OutOfMemory"),
 )
 """Errors whose sentences can come to the page. Those of a method's settings are for experts, and stay English."""
-ELSEWHERE = ("commands", "api", "cli.py", "guard.py", "server.py", "quantities.py", "gpus.py", "backup.py", "doctor.py")
+ELSEWHERE = (
+    *("commands", "api", "cli.py", "guard.py", "server.py", "quantities.py", "gpus.py", "backup.py", "doctor.py"),
+    "document_table.py",
+)
 """Folders and files of the command line, the APIs and the server's start."""
 NOT_ALONE = re.compile(
     "content.xml|.* with another text|The database .* nothing else|A .* has no files|(top-k|min-p|A rep|A reas|A seed|"
