@@ -101,6 +101,19 @@ class NewTurn(Given):
     up_to: str = ""
 
 
+class NewSweep(Given):
+    """A question for a list or a count to a whole context; or documents and columns for a table.
+
+    documents: ids of documents that were read; empty for all.
+    columns: for example "author", or "n: How many took part?"; see `stockpot ask --each`.
+    """
+
+    context: str = ""
+    question: str = ""
+    documents: list[str] = []
+    columns: list[str] = []
+
+
 class Refused(BaseModel):
     """A sentence that says why something was not done, with the next step if it is known."""
 

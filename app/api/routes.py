@@ -15,15 +15,17 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from app import deletion, listing
-from app.api.bodies import REFUSALS, Kept, NewBranch, NewContext, NewRecap, NewSession, NewTitle, NewTurn
+from app.api.bodies import REFUSALS, Kept, NewBranch, NewContext, NewRecap, NewSession, NewSweep, NewTitle, NewTurn
 from app.api.error_handlers import MOST_FILES
 from app.api.openai_chat import ANY_METHOD
 from app.asking.answer_options import AnswerOptions
 from app.asking.recap import Part, known_recap
+from app.asking.table_text import written
 from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
 from app.jobs.linked_folders import linked, unlink
+from app.jobs.sweeps import SWEEP, list_request, result_of, table_request
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
@@ -50,6 +52,7 @@ UNKEPT = {"Cache-Control": "no-store"}
 MEDIA = {
     "md": "text/markdown; charset=utf-8",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "csv": "text/csv; charset=utf-8",
     "json": "application/json",
 }
 
@@ -238,6 +241,31 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def unlink_folder(folder: str) -> dict[str, str]:
         """Unlink a folder. Its documents stay."""
         return {"unlinked": unlink(service, folder)}
+
+    @api.post("/sweeps", status_code=202)
+    def begin_sweep(given: NewSweep) -> JobRow:
+        """Search a whole context for all that a question asks for, or ask each of several documents, for a table.
+
+        Returns the job, to be followed and cancelled at /api/jobs/ID. One that was stopped goes on when it is asked
+        for again, behind the findings that it has.
+        """
+        if bool(given.question) == bool(given.columns):
+            raise UsageError("Send context and question for a list, or documents and columns for a table.")
+        if given.question:
+            return worker.sweep(*list_request(service, store.contexts.get(given.context).id, given.question))
+        return worker.sweep(*table_request(service, given.documents, given.columns))
+
+    @api.get("/sweeps/{id}", **_of_type("application/json", "text/csv", "text/markdown"))
+    def swept(id: str, format: Literal["json", "csv", "md"] = "json") -> Response:
+        """Return the findings of a sweep so far, joined."""
+        job = store.jobs.get(id)
+        told = result_of(service, job) if job.kind == SWEEP else None
+        if told is None:
+            raise NoSuchThing(f"{id} has found nothing yet: follow it at /api/jobs/{id}.")
+        if format == "json":
+            return JSONResponse(told)
+        headers = {"Content-Disposition": f'attachment; filename="stockpot-{id}.{format}"'}
+        return Response(written(told, format), media_type=MEDIA[format], headers=headers)
 
     @api.get("/search")
     def search(query: str, limit: int = 20, document: str | None = None) -> list[dict[str, Any]]:

@@ -1,10 +1,11 @@
 """The worker: a thread that reads and answers, and writes progress to the store.
 
-Jobs are rows, so the page or program that asked may leave and come back. There are six kinds: "ingest"
-(`upload_jobs.py`), "read", "answer", "recap", "introduce", and "fetch" (`model_fetcher.py`). Linked folders bring
-uploads of their own. One job uses the model at a time. A reading lets waiting questions go first between two of its
-steps; if another model must answer, it saves a checkpoint and waits. Recaps and introductions make way for everything
-else. Readings of a program that stops stay queued, and continue from their checkpoint when it starts again.
+Jobs are rows, so the page or program that asked may leave and come back. There are seven kinds: "ingest"
+(`upload_jobs.py`), "read", "answer", "sweep" and "recap" (`sweeps.py`), "introduce", and "fetch" (`model_fetcher.py`).
+Linked folders bring uploads of their own. One job uses the model at a time. A reading lets waiting questions go first
+between two of its steps; if another model must answer, it saves a checkpoint and waits. A sweep makes way for questions
+and readings, and an introduction for everything else. Readings and sweeps of a program that stops stay queued, and go
+on when it starts again.
 """
 
 import threading
@@ -13,15 +14,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from app.asking import turns
 from app.asking.answer_options import AnswerOptions
 from app.asking.introduction import LOOK_SEC, can_introduce, introduce, load_introduction
-from app.asking.recap import parts_of, recap
+from app.asking.recap import parts_of
+from app.asking.sweep import Pace, sweep
 from app.errors import AppError
 from app.jobs.job_runner import READ
 from app.jobs.linked_folders import LOOK_AGAIN_SEC, QUIET_SEC, look
 from app.jobs.model_fetcher import ModelFetcher
+from app.jobs.sweeps import SWEEP, progress_of, task_of
 from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
 from app.reading import readings
 from app.reading.documents import IngestOptions
@@ -29,7 +33,7 @@ from app.reading.open_context import require_begun
 from app.reading.progress import Report
 from app.reading.readings import Stopped
 from app.service import Service
-from sessions import INTERRUPTED, INTRODUCE, RECAP, InUse, JobRow, NotFound, TurnRow
+from sessions import INTERRUPTED, INTRODUCE, RECAP, UNDER_WAY, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
 STOP_FETCHING_SEC = 2.0
@@ -136,6 +140,16 @@ class Worker(UploadJobs):
         self._call()
         return job
 
+    def sweep(self, subject: str, payload: dict[str, Any]) -> JobRow:
+        """Queue a sweep, see `sweeps.list_request` and `table_request`; the same one that is under way goes on."""
+        jobs = self.service.store.jobs
+        with self.service.store.transaction():
+            same = (job for job in jobs.all(subject_id=subject, kind=SWEEP) if job.payload == payload)
+            work = next((job for job in same if job.status in UNDER_WAY and not job.cancel_requested), None)
+            work = work or jobs.add(SWEEP, subject, payload)
+        self._call()
+        return work
+
     # The work: in the thread itself.
 
     def run(self) -> None:
@@ -185,8 +199,8 @@ class Worker(UploadJobs):
             self._do(upload.job, lambda job: next(upload.rest, None))
         elif job := self._claimed(READ):
             self._do(job, self._read)
-        elif not self._wanted() and (job := self._claimed(RECAP)):
-            self._do(job, self._recap)
+        elif not self._wanted() and (job := self._claimed(RECAP) or self._claimed(SWEEP)):
+            self._do(job, self._sweep)
         elif not self._wanted() and (job := self._claimed(INTRODUCE)):
             self._do(job, self._introduce)
         else:
@@ -222,22 +236,23 @@ class Worker(UploadJobs):
         if self.introduces:
             self.introduce(job.subject_id)
 
-    def _recap(self, job: JobRow) -> None:
-        """Sum up chapters while nobody waits for an answer or a reading; go on later if somebody does."""
-        service, looked = self.service, 0.0
+    def _sweep(self, job: JobRow) -> None:
+        """Sweep while nobody waits for an answer or a reading; go on later if somebody does."""
+        jobs, pace, asked = self.service.store.jobs, Pace(), 0.0
 
         def on_pass() -> None:
-            nonlocal looked
-            if time.monotonic() - looked >= LOOK_SEC:
-                looked = time.monotonic()
-                if self._wanted() or self._stopping.is_set() or service.store.jobs.cancel_requested(job.id):
+            nonlocal asked
+            pace.on_pass()
+            if time.monotonic() - asked >= LOOK_SEC:
+                asked = time.monotonic()
+                if self._wanted() or self._stopping.is_set() or jobs.cancel_requested(job.id):
                     raise Stopped
 
-        up_to = job.payload["up_to"]
-        total = len(parts_of(service.store.contexts.get(job.subject_id), up_to, service.document_cache))
         try:
-            for done, _ in enumerate(recap(service, job.subject_id, up_to, on_pass), 1):
-                service.store.jobs.update(job.id, done=done, total=total)
+            task = task_of(self.service, job)
+            jobs.update(job.id, done=0, total=task.total, progress=progress_of(task, None))
+            for done, _ in enumerate(sweep(self.service, task, on_pass), 1):
+                jobs.update(job.id, done=done, progress=progress_of(task, pace.left(done, task.total)))
         except Stopped:
             self._leave(job)
             return
@@ -247,7 +262,9 @@ class Worker(UploadJobs):
         """Introduce a context while there is nothing else to do; go on with it later if there is."""
 
         def should_stop() -> bool:
-            return self._wanted() or self._stopping.is_set() or self.service.store.jobs.cancel_requested(job.id)
+            jobs = self.service.store.jobs
+            wanted = self._wanted() or any(jobs.all(status="queued", kind=kind) for kind in (RECAP, SWEEP))
+            return wanted or self._stopping.is_set() or jobs.cancel_requested(job.id)
 
         try:
             introduce(self.service, job.subject_id, should_stop)

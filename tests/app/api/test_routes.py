@@ -404,6 +404,37 @@ def test_a_recap_is_asked_for_and_told(http: httpx.Client, server: Server) -> No
     assert http.get(path, params={"up_to": "2"}).json() == told[:2]
 
 
+def test_a_whole_text_is_searched_and_documents_fill_a_table(http: httpx.Client, server: Server) -> None:
+    context = server.read(("Lists.txt", book_text(120).encode()), method="exact", budget="320")
+    for wrong in (
+        {},
+        {"question": "Who?", "columns": ["author"]},
+        {"columns": [" "]},
+        {"question": " ", "context": ""},
+    ):
+        assert http.post("/api/sweeps", json=wrong).status_code in (400, 404)
+    wanted = {"context": context["id"], "question": "List all the boats."}
+    job = http.post("/api/sweeps", json=wanted).json()
+    assert until(http, f"/api/jobs/{job['id']}", "done", "failed")["status"] == "done"
+    told = http.get(f"/api/sweeps/{job['id']}").json()
+    assert told["searched"] == told["places"] > 1
+    assert told["count"] == len(told["items"])
+    head, *rows = http.get(f"/api/sweeps/{job['id']}", params={"format": "csv"}).text.splitlines()
+    assert (head, len(rows) >= told["count"]) == ("found,place,doubtful,quote", True)
+    again = http.post("/api/sweeps", json=wanted).json()
+    assert until(http, f"/api/jobs/{again['id']}", "done", "failed")["attempts"] == 1
+    assert http.get(f"/api/sweeps/{again['id']}").json() == told, "what was found is kept"
+    [document] = context["document_ids"]
+    table = http.post("/api/sweeps", json={"documents": [document], "columns": ["keeper: Who was the keeper?"]}).json()
+    until(http, f"/api/jobs/{table['id']}", "done", "failed")
+    [row] = http.get(f"/api/sweeps/{table['id']}").json()["rows"]
+    assert (row["document"], len(row["cells"])) == (document, 1)
+    assert http.get(f"/api/sweeps/{table['id']}", params={"format": "md"}).text.startswith("| document | keeper |")
+    assert http.get("/api/sweeps/j-222222").status_code == 404
+    delete(http, document)
+    assert http.get(f"/api/sweeps/{table['id']}").status_code == 404
+
+
 def test_a_question_is_put_to_one_of_several_documents(http: httpx.Client, server: Server) -> None:
     files = [("Book.txt", book_text(9).encode()), ("Note.txt", b"The lamp is out, says the note.")]
     context = server.read(*files, method="exact", budget="320")
