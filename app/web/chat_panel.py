@@ -8,13 +8,13 @@ from app.asking.answer_options import AnswerOptions
 from app.web.confirm import Confirm, build_confirm
 from app.web.number_field import number_field
 
-TELL_EDITED = """element.addEventListener("click", (event) => {
-  const pressed = event.target.closest("[data-action=edit], [data-action=again], [data-action=keep]");
-  const turn = pressed?.closest(".turn").id;
+TELL_PRESSED = """const events = { edit: "edit", again: "retry", whole: "submit", rest: "stop" };
+element.addEventListener("click", (event) => {
+  const pressed = event.target.closest("[data-action]"), turn = pressed?.closest(".turn")?.id;
   if (!turn) return;
   const { action, numbers } = pressed.dataset;
   if (action === "keep") trigger("like", { kept: [turn, JSON.parse(numbers), pressed.ariaPressed === "true"] });
-  else trigger(action === "edit" ? "edit" : "retry", { turn });
+  else if (events[action]) trigger(events[action], { turn });
 });"""
 
 KEYS = '<button type="button" data-action="keys" aria-haspopup="dialog">Keys <kbd>?</kbd></button>'
@@ -33,7 +33,8 @@ class ChatPanel:
 
     unroll: shows earlier turns.
     earlier, past: older and newer finished turns. Both fire "edit" or "retry" with the id of a turn whose question is
-        to be edited, or asked again, and "like" with a turn, its parts, and whether they are to be dropped from notes.
+        to be edited, or asked again; "submit" or "stop" if the whole text is to be searched for it, or no longer; and
+        "like" with a turn, its parts, and whether they are to be dropped from notes.
     """
 
     area: gr.Column
@@ -77,8 +78,8 @@ def build_chat_panel() -> ChatPanel:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
         with gr.Column(elem_id="conversation"):
             unroll = gr.Button("", size="sm", elem_id="unroll", visible=False)
-            earlier = gr.HTML(apply_default_css=False, elem_id="earlier", js_on_load=TELL_EDITED)
-            past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_EDITED)
+            earlier = gr.HTML(apply_default_css=False, elem_id="earlier", js_on_load=TELL_PRESSED)
+            past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_PRESSED)
             live = gr.HTML(apply_default_css=False, elem_id="live-turn")
         with gr.Column(elem_id="composer"):
             with gr.Row(visible=False, elem_id="edit-area") as edit_area:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from app.asking.introduction import load_introduction
 from app.asking.named_pages import pages_in_words
 from app.asking.place import known_pages
+from app.asking.whole_list import MOST, list_question, search_seconds
 from app.errors import phrase
 from app.formatting import shorten
+from app.jobs.sweeps import SWEEP, result_of
 from app.jobs.worker import ANSWER
 from app.language import place_words, t, told
 from app.machine.good_for import good_for
@@ -19,7 +22,8 @@ from app.web.views.markup import esc
 from app.web.views.reading_card import context_head
 from app.web.views.turn import conversation, live_turn
 from app.web.views.welcome import welcome
-from sessions import INTRODUCE, ContextRow, DocumentRow, NotFound, SessionRow, StoreError, TurnRow
+from app.web.views.whole_list import whole_list
+from sessions import INTRODUCE, ContextRow, DocumentRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 AT_ONCE = 20
 """Most finished turns that are sent again with each answer; older ones change once in so many turns."""
@@ -37,6 +41,7 @@ class ChatProps:
         self.service = service
         self.store = service.store
         self._coverages: dict[str, str] = {}  # by document id; they never change
+        self._found: dict[str, tuple[int, dict[str, Any] | None]] = {}  # by job: places searched, and their result
 
     def props(
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
@@ -55,8 +60,9 @@ class ChatProps:
             titles = {document.id: document.title for document in documents}
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
-            earlier = conversation(finished[:apart], titles)
-            past = conversation(finished[apart:], titles, last=True) if turns else self._welcome(context, known)
+            lists = self._lists(context, finished)
+            earlier = conversation(finished[:apart], titles, lists)
+            past = conversation(finished[apart:], titles, lists, last=True) if turns else self._welcome(context, known)
         return {
             "head": {"value": head},
             "earlier": {"value": earlier},
@@ -73,6 +79,27 @@ class ChatProps:
         there = {row.id for row in self.store.documents.existing([row.newer for row in documents if row.newer])}
         read = {row.id: self.store.contexts.all(row.newer) for row in documents if row.newer in there}
         return {id: contexts[0].id if contexts else "" for id, contexts in read.items()}
+
+    def _lists(self, context: ContextRow, turns: list[TurnRow]) -> dict[str, str]:
+        """Return the searches below answers to questions for a list or a count of a long text, by id of the turn."""
+        asking = [each for each in turns if each.status == "done" and not each.pages and list_question(each.question)]
+        if not asking or context.status != "ready" or context.tokens <= MOST:
+            return {}
+        jobs = {job.payload.get("question"): job for job in self.store.jobs.all(subject_id=context.id, kind=SWEEP)}
+        found = {}
+        for turn in asking:
+            job, speed = jobs.get(turn.question), turn.measurements.get("tokens_per_second")
+            seconds = search_seconds(context, speed) if speed else None
+            found[turn.id] = whole_list(job, self._found_by(job) if job else None, seconds)
+        return found
+
+    def _found_by(self, job: JobRow) -> dict[str, Any] | None:
+        """Return the result of a search so far."""
+        done, told = self._found.get(job.id, (0, None))
+        if job.done != done:
+            told = result_of(self.service, job)
+            self._found[job.id] = job.done, told
+        return told
 
     def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
         """Return the turns that are being answered, as HTML."""

@@ -360,6 +360,8 @@ class Events:
         for each in (chat.earlier, chat.past):
             self.on(each.retry, do.ask.again, options, told="turn")
             self.on(each.like, do.ask.keep, told="kept", trigger_mode="multiple")
+            self.on(each.submit, do.ask.search_whole, told="turn")
+            self.on(each.stop, do.ask.stop_search, told="turn")
         document = self.page.document
         self.on(
             document.find.change,

@@ -6,6 +6,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.place import keep_place, known_pages, place_of
 from app.asking.turns import branch, new_session
 from app.errors import AppError
+from app.jobs.sweeps import SWEEP, list_request
 from app.jobs.worker import Worker
 from app.service import Service
 from app.web.number_field import typed_number
@@ -120,6 +121,20 @@ class ChatActions:
     def never_mind(self, selection: Selection) -> Selection:
         """Stop editing a question; it stays as it is."""
         return replace(selection, edited="")
+
+    def search_whole(self, selection: Selection, turn_id: str) -> Selection:
+        """Search the whole text for all that the question of a turn asks for, or go on with that."""
+        question = self.service.store.turns.get(turn_id).question
+        self.worker.sweep(*list_request(self.service, selection.context, question))
+        return selection
+
+    def stop_search(self, selection: Selection, turn_id: str) -> Selection:
+        """Stop that search; its findings are kept."""
+        question = self.service.store.turns.get(turn_id).question
+        for job in self.service.store.jobs.all(subject_id=selection.context, kind=SWEEP):
+            if job.payload.get("question") == question:
+                self.worker.cancel(job.id)
+        return selection
 
     def stop_answer(self, selection: Selection) -> Selection:
         """Stop the answers that are being written."""

@@ -20,24 +20,27 @@ NOTES = {
 }
 
 
-def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str], *, last: bool = False) -> str:
+def conversation(
+    turns: Sequence[TurnRow], titles: Mapping[str, str], lists: Mapping[str, str] | None = None, *, last: bool = False
+) -> str:
     """Return finished turns, oldest first.
 
     Args:
         turns: the turns.
         titles: titles of the context's documents by id, in reading order.
+        lists: results of `whole_list`, by id of the turn.
         last: whether the last turn of the session is among them; its sources are unfolded.
     """
-    unfolded = turns[-1].id if last and turns else None
-    return "".join(turn_article(turn, titles, expanded=turn.id == unfolded) for turn in turns)
+    unfolded, lists = turns[-1].id if last and turns else None, lists or {}
+    return "".join(turn_article(turn, titles, lists.get(turn.id, ""), expanded=turn.id == unfolded) for turn in turns)
 
 
-def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = False) -> str:
-    """Return one finished turn. expanded: whether its sources are unfolded."""
+def turn_article(turn: TurnRow, titles: Mapping[str, str], listed: str = "", *, expanded: bool = False) -> str:
+    """Return one finished turn. listed: result of `whole_list`; expanded: whether its sources are unfolded."""
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
         f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_before(turn, titles)}'
-        f"{_note(turn)}{_measured(turn, titles)}{_sources(turn, titles, expanded)}</div></article>"
+        f"{_note(turn)}{listed}{_measured(turn, titles)}{_sources(turn, titles, expanded)}</div></article>"
     )
 
 

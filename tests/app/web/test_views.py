@@ -11,6 +11,7 @@ from app.web.views.markup import sparkline, thin
 from app.web.views.metrics_panel import Metrics, panel
 from app.web.views.reading_card import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
+from app.web.views.whole_list import whole_list
 from ingest import Page, PageQuality, TocEntry
 from sessions import ContextRow, DocumentRow, JobRow
 from tests.app.web.rows import EVIL, turn
@@ -62,6 +63,11 @@ JOB = JobRow(
 )
 
 
+ITEM = {"answer": "Swan", "doubtful": True, "document": "d-a", "page": 3, "label": "page 3", "quote": "The swan."}
+ITEM |= {"start": 7, "end": 16, "places": 2}
+FOUND = {"count": 1, "searched": 2, "places": 9, "dropped": 3, "items": [ITEM]}
+
+
 def test_no_view_lets_markup_through() -> None:
     shown = [
         conversation([turn(), turn(status="failed", error=EVIL)], {"d-abcdef": EVIL, "d-other": "Other"}),
@@ -71,6 +77,8 @@ def test_no_view_lets_markup_through() -> None:
         reading_card(context(), [DOCUMENT], None, {}),
         ingest_card(JOB, EVIL),
         ingest_card(replace(JOB, progress={"locked": True, "left_out": [EVIL]}), EVIL),
+        whole_list(replace(JOB, status="failed", error=EVIL), {**FOUND, "items": [ITEM | {"answer": EVIL}]}, None),
+        whole_list(JOB, {**FOUND, "items": [ITEM | {"label": EVIL, "quote": EVIL}]}, None),
         document_page(
             DocumentPage("d-a", EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 0, (1, 1), None), 2, 9
         ),
@@ -78,6 +86,25 @@ def test_no_view_lets_markup_through() -> None:
     for html in shown:
         assert "<img" not in html
         assert "&lt;img" in html
+
+
+def test_a_search_of_the_whole_text_is_offered_followed_and_told() -> None:
+    assert "Search the whole text (about 2 minutes)</button>" in whole_list(None, None, 118.0)
+    assert "Search the whole text</button>" in whole_list(None, None, None)
+    running = replace(JOB, status="running", done=2, total=9, progress={"left": 61.0})
+    html = whole_list(running, FOUND, None)
+    assert "Searching the whole text · 2 of 9 places · about 1 minute left" in html
+    assert 'data-action="rest"' in html
+    assert 'data-action="whole"' not in html
+    html = whole_list(replace(running, status="cancelled"), FOUND, None)
+    assert "Go on searching</button>" in html
+    done = whole_list(replace(running, status="done"), FOUND, None)
+    assert "<button" not in done
+    for each in (html, done):
+        assert "1 found in 2 places of the text. 3 left out" in each
+        assert '<a href="documents/d-a/pages/3?start=7&amp;end=16#passage"' in each
+        assert f'href="api/sweeps/{JOB.id}?format=csv"' in each
+    assert "Go on searching" in whole_list(replace(running, status="failed"), None, None)
 
 
 def test_reasoning_is_folded_and_never_markup() -> None:

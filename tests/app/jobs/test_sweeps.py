@@ -1,0 +1,118 @@
+"""Jobs that sweep: they make way, go on where they were, and what they found can be told at any time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.asking import sweep, whole_list
+from app.asking.answers import Checked
+from app.asking.sweep import KIND
+from app.asking.whole_list import LIST
+from app.errors import UsageError
+from app.jobs import worker as module
+from app.jobs.sweeps import list_request, result_of, table_request
+from app.jobs.worker import Worker
+from app.service import Service
+from app.web.tab_state import Selection, TabState
+from sessions import NotFound
+from tests.app.helpers import SHORT, add, book_text, read_through
+
+QUESTION = "List all the boats."
+
+
+@pytest.fixture
+def context(service: Service, tmp_path: Path) -> str:
+    path = tmp_path / "The Keeper.txt"
+    path.write_text(book_text(100), encoding="utf-8")
+    return read_through(service, add(service, path)).id
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Return a list of functions to call after the next places; lists are short."""
+    waiting: list[Callable[[], object]] = []
+    ask_alone = sweep.ask_alone
+
+    def asked(*given: Any) -> Checked:
+        told = ask_alone(*given)
+        if waiting:
+            waiting.pop(0)()
+        return told
+
+    monkeypatch.setattr(sweep, "ask_alone", asked)
+    monkeypatch.setattr(whole_list, "LIST", replace(LIST, options=replace(LIST.options, max_tokens=12)))
+    monkeypatch.setattr(module, "LOOK_SEC", 0.0)
+    return waiting
+
+
+def test_a_sweep_makes_way_for_a_question_and_goes_on(
+    service: Service, context: str, between: list[Callable[[], object]]
+) -> None:
+    store, worker = service.store, Worker(service)
+    session = store.sessions.add(context).id
+    between.append(lambda: worker.ask(lambda: session, QUESTION, SHORT))
+    job = worker.sweep(*list_request(service, context, QUESTION))
+    assert worker.sweep(*list_request(service, context, QUESTION)).id == job.id, "it is under way"
+    assert result_of(service, job) is None
+    assert worker.work_once()
+    job = store.jobs.get(job.id)
+    assert (job.status, job.done) == ("queued", 1)
+    told = result_of(service, job)
+    assert told is not None
+    assert (told["searched"], told["places"]) == (1, job.total)
+    assert job.total > 1
+    assert worker.work_once()
+    assert [turn.status for turn in store.turns.all(session)] == ["done"], "the question went first"
+    past = TabState(service).props(Selection(context, session))["past"]["value"]
+    assert f"Searching the whole text · 1 of {job.total} places" in past
+    assert worker.work_once()
+    job = store.jobs.get(job.id)
+    assert (job.status, job.done) == ("done", job.total)
+    assert len(store.measurements.newest(KIND, context)) == job.total, "no place was asked twice"
+    past = TabState(service).props(Selection(context, session))["past"]["value"]
+    assert f"found in {job.total} places of the text" in past
+
+
+def test_a_stopped_sweep_keeps_what_it_found(
+    service: Service, context: str, between: list[Callable[[], object]]
+) -> None:
+    store, worker = service.store, Worker(service)
+    job = worker.sweep(*list_request(service, context, QUESTION))
+    between.append(lambda: worker.cancel(job.id))
+    assert worker.work_once()
+    assert store.jobs.get(job.id).status == "cancelled"
+    again = worker.sweep(*list_request(service, context, QUESTION))
+    assert again.id != job.id
+    assert worker.work_once()
+    again = store.jobs.get(again.id)
+    assert (again.status, again.done) == ("done", again.total)
+    assert len(store.measurements.newest(KIND, context)) == again.total
+    store.contexts.delete(context)
+    with pytest.raises(NotFound):
+        store.jobs.get(again.id)
+
+
+def test_a_table_is_filled_by_a_sweep_of_all_documents(service: Service, context: str) -> None:
+    store, worker = service.store, Worker(service)
+    job = worker.sweep(*table_request(service, [], ["keeper: Who was the keeper?"]))
+    assert worker.work_once()
+    told = result_of(service, store.jobs.get(job.id))
+    assert told is not None
+    [row] = told["rows"]
+    assert (row["title"], len(row["cells"])) == ("The Keeper", 1)
+    with pytest.raises(UsageError, match="no columns"):
+        table_request(service, [], [" "])
+
+
+def test_only_lists_of_long_texts_are_offered_a_search(service: Service, context: str) -> None:
+    store, worker = service.store, Worker(service)
+    session = store.sessions.add(context).id
+    for question in (QUESTION, "Who was the keeper?"):
+        worker.ask(lambda: session, question, SHORT)
+        assert worker.work_once()
+    past = TabState(service).props(Selection(context, session))["past"]["value"]
+    assert past.count("Search the whole text") == 1
+    assert store.jobs.all(kind=module.SWEEP) == [], "nothing has begun"
