@@ -37,14 +37,14 @@ def run_recap(arguments: Arguments) -> int:
     """Print a recap; return 1 if it was stopped."""
     from dataclasses import asdict
 
-    from app.asking.recap import parts_of, recap
+    from app.asking.recap import Part, parts_of, recap
     from app.listing import find_context
     from app.reading.readings import Stopped
     from engine.signals import asked_to_stop
 
     with open_service(arguments) as service, asked_to_stop() as asked, ProgressLine() as progress:
         context = find_context(service, arguments.context)
-        total, found = len(parts_of(context, arguments.up_to, service.document_cache)), []
+        total, found = len(parts_of(context, arguments.up_to, service.document_cache)), list[Part]()
 
         def on_pass() -> None:
             progress.show(f"{len(found):,} of {plural(total, 'chapter')}")
