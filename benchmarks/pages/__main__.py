@@ -20,7 +20,7 @@ from benchmarks.pages.accuracy import (
     sources,
     unseen,
 )
-from benchmarks.pages.answers import answers, whole_books
+from benchmarks.pages.answers import answers, lists, whole_books
 from benchmarks.pages.methods import cache_table, neighbours, random_heads
 from benchmarks.pages.printed import printed
 from benchmarks.pages.real import file_weights, gguf, llama_cpp, quantised, suite, way_in, wordings
@@ -81,6 +81,8 @@ def main() -> int:
         text += answers(asked)
     if asked := rows_of(results, "whole-books"):
         text += whole_books(asked)
+    if asked := rows_of(results, "lists"):
+        text += lists(asked)
     if cells := load_cells(RESULTS / "real-suite.jsonl"):
         text += suite(cells.values())
     if cells := load_cells(RESULTS / "wordings.jsonl"):

@@ -94,6 +94,41 @@ def _whole_book(row: Row) -> list[str]:
     return [row["model"], str(row["n"]), f"{row['tokens']:,}", *right, beside, *held, seconds]
 
 
+LIST_WAYS = {
+    "sweep": "ours: every place by itself, checked and joined",
+    "places": "the same model shown every place by itself",
+    "whole": "one question over the whole text",
+}
+
+
+def lists(rows: list[Row]) -> list[str]:
+    """Return the table of complete lists and counts, by model."""
+    lines = []
+    for row in rows:
+        for way, words in LIST_WAYS.items():
+            found, places = row[way]["found"], row["places"]["found"]
+            counts = share(row[way]["counts"], row["counted"]) if way != "places" else "–"
+            beside = f"{found / places:.2f}" if places else "–"
+            told = f"{100 * row[way]['precision']:.0f}"
+            lines.append([row["model"], words, share(found, row["things"]), beside, told, counts, str(row["n"])])
+    header = [
+        "model",
+        "listed by",
+        "things found",
+        "of what each place shows",
+        "precision, %",
+        "exact counts",
+        "questions",
+    ]
+    return [
+        "### Complete lists and counts",
+        f"{conditions(rows)} Things of five kinds are planted in texts of {rows[0]['tokens']:,} tokens of prose, and "
+        "those of one kind are asked for. Precision: the share of what is listed that was asked for, over questions. "
+        "Places are read with full attention, and so is the whole. `python -m benchmarks.suite.lists` measures it.",
+        markdown(header, lines),
+    ]
+
+
 def _goals(answered: list[Row], found: list[Row], marked: list[Row]) -> list[list[str]]:
     """Return a line for each goal, model and set of questions."""
     lines: list[list[str]] = []
