@@ -15,7 +15,7 @@ from app.jobs.uploads import name_of
 from app.jobs.worker import Worker
 from app.machine import hub_download
 from app.machine.gguf_names import split_tag
-from app.machine.recommended import RECOMMENDED
+from app.machine.recommended import RECOMMENDED, form_in
 from app.reading.methods import essentials_for
 from app.service import Service
 from app.web.actions import Actions
@@ -141,8 +141,8 @@ def test_models_are_listed_with_their_size_and_whether_they_fit(service: Service
     pocket = next(label for label, name in choice["choices"] if name == "pocket")
     assert re.fullmatch(r"Pocket, a demo · [\d.]+ MB · fits", pocket)
     [named] = [each for each in choice["choices"] if each[1] == "pocket"]
-    assert named in model_choices(_found(service), 1 << 40, "none")
-    assert all("too large" in label for label, _ in model_choices(_found(service), 0, "none"))
+    assert named in model_choices(_found(service), 1 << 40, form_in("cpu"))
+    assert all("too large" in label for label, _ in model_choices(_found(service), 0, form_in("cpu")))
 
 
 def _found(service: Service) -> list[Any]:
