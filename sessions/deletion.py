@@ -77,9 +77,8 @@ class Deletion:
         return list(dict.fromkeys(found))
 
     def _check_idle(self, subjects: list[str]) -> None:
-        running = (
-            f"SELECT * FROM jobs WHERE subject_id = ? AND status = 'running' AND kind NOT IN ('{INTRODUCE}', '{RECAP}')"
-        )
+        others = f"kind <> '{INTRODUCE}' AND kind <> '{RECAP}'"
+        running = f"SELECT * FROM jobs WHERE subject_id = ? AND status = 'running' AND {others}"
         for subject in subjects:
             for job in self._database.rows(running, [subject]):
                 if self._workers.is_alive(job["owner"], job["updated_at"]):

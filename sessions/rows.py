@@ -13,9 +13,8 @@ from sessions.titles import clean, listed, shown_title
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
 UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
-RECAP = "recap"
-INTRODUCE = "introduce"
-"""Kind of the jobs that introduce a context in the background. Nobody waits for them, so its deletion ends them."""
+RECAP, INTRODUCE = "recap", "introduce"
+"""Kinds of the jobs that sum up a context in the background. Nobody waits for them, so its deletion ends them."""
 
 
 ALTERED = "This question or its answer was altered on the disk: it is not what was written. Restore it from a backup."
