@@ -82,7 +82,8 @@ class ChatProps:
 
     def _lists(self, context: ContextRow, turns: list[TurnRow]) -> dict[str, str]:
         """Return the searches below answers to questions for a list or a count of a long text, by id of the turn."""
-        asking = [each for each in turns if each.status == "done" and not each.pages and list_question(each.question)]
+        whole = (each for each in turns if each.status == "done" and not each.pages)
+        asking = [each for each in whole if not each.measurements.get("counted") and list_question(each.question)]
         if not asking or context.status != "ready" or context.tokens <= MOST:
             return {}
         jobs = {job.payload.get("question"): job for job in self.store.jobs.all(subject_id=context.id, kind=SWEEP)}

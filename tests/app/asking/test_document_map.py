@@ -1,5 +1,6 @@
 """The form of documents: chapters are told from other lines, and only questions about the form are answered from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from app.asking.measurements import COUNTED
 from app.asking.turns import answer, keep_question
 from app.reading.readings import read
 from app.service import Service
+from app.web.chat_props import ChatProps
 from app.web.views.turn import NOWHERE, turn_article
 from ingest.document import page_label
 from tests.app.helpers import SHORT, add, begin
@@ -153,3 +155,5 @@ def test_every_method_answers_it_alike(service: Service, tmp_path: Path, method:
     assert NOWHERE not in turn_article(counted, {})
     other = answer(service, keep_question(service, session, "Was the sea calm?").id, SHORT)
     assert other.measurements["answer_tokens"] > 0, "the model goes on behind it"
+    turns, long = [counted, replace(counted, id="t-2", measurements={})], replace(context, tokens=10**5)
+    assert [*ChatProps(service)._lists(long, turns)] == ["t-2"], "a whole text is not searched for its chapters"
