@@ -62,6 +62,8 @@ def make_method(name: str, /, **settings: Any) -> Method:
     settings = {key: value for key, value in settings.items() if key not in GONE or GONE[key] != value}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in settings:
+        if key in GONE:
+            raise SettingsError(f"'{name}' no longer has the setting '{key}': read the text again without it.")
         if key not in fields:
             raise SettingsError(f"'{name}' has no setting '{key}'. Settings: {', '.join(fields)}.")
     values = {key: _read(name, key, value, str(fields[key].type)) for key, value in settings.items()}
