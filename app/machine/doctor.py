@@ -201,7 +201,8 @@ def _model(name: str, device: str, root: Path) -> Iterator[Check]:
     held = byte_size(engine.Planner.of_loaded(model, engine.Machine.now(model.device)).model.weight_bytes(quantize))
     detail = f"{name}, with a window of {model.spec.window:,} tokens and {held} of weights in memory."
     yield Check("model", True, True, detail)
-    yield Check("device", True, False, f"the model runs on {model.device}.")
+    how = ", each layer as one graph of ONNX Runtime" if model.network.layer_graphs else ""
+    yield Check("device", True, False, f"the model runs on {model.device}{how}.")
 
 
 def _packed(root: Path) -> Check:

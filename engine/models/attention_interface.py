@@ -7,6 +7,7 @@ the forward call. Nothing here knows one architecture from another: their peculi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from engine.models import mla
 from engine.models.architectures import architecture_of
 from engine.models.file_layers import prepare_products
 from engine.models.fusing import fuse
+from engine.models.layer_graphs import LayerGraphs, is_known
 from engine.models.packed_file import PackedFile
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
 from engine.models.rope import NoRope, Rope
@@ -79,6 +81,13 @@ def _in_halves(x: Tensor, width: int) -> Tensor:
     Queries and keys are reordered alike, so their products stay the same. width: dimensions that are in pairs.
     """
     return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
+
+
+def _attend_between(memory: AttentionMemory, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Let the memory attend between two graphs: see `LayerGraphs.run`."""
+    if isinstance(memory, _Probe):
+        memory.note(module, getattr(module, "sliding_window", None), q.shape[-1])
+    return memory.attend(module.attention_layer, q, k, v, Scoring(module.scaling))
 
 
 # No mask function is registered: masks are the memory's concern, and without one transformers makes none. Making one
@@ -139,6 +148,9 @@ def run(
     Returns:
         Hidden states [T, hidden] after the last norm, without those of the extra tokens.
     """
+    graphs: LayerGraphs | None = network.layer_graphs  # type: ignore[assignment]
+    if graphs is not None and extra_tokens is None and graphs.serves(len(ids)):
+        return graphs.run(ids, functools.partial(_attend_between, memory))
     count = 0 if extra_tokens is None else extra_tokens.count
     with _extra_rows(network, extra_tokens):
         padded = torch.cat([ids, ids.new_zeros(count)])[None]
@@ -184,8 +196,11 @@ def attach(model: PreTrainedModel, folder: Path | None = None, packed: PackedFil
         ModelError: the model computes NaN.
     """
     base, architecture = model.base_model, architecture_of(model.config)
+    graphs = LayerGraphs(model, packed) if is_known(model) else None
+    model.layer_graphs = graphs  # type: ignore[assignment]
     fuse(model)
-    prepare_products(model, packed)
+    head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    prepare_products([head] if graphs else model.modules(), packed)
     rotary = rotary_of(model)
     if rotary is not None:
         setattr(base, architecture.rotary, NoRotation(rotary))

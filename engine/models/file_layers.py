@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,13 @@ class FileEmbedding(nn.Embedding):
         return self.kept.numbers(each)[back].to(self.weight.dtype)
 
 
-def prepare_products(network: nn.Module, packed: PackedFile | None = None) -> None:
-    """Pack the blocks of all layers, once those with one input are joined, and free what that took.
+def prepare_products(layers: Iterable[nn.Module], packed: PackedFile | None = None) -> None:
+    """Pack the blocks of layers, once those with one input are joined, and free what that took.
 
     packed: has the packed weights, or takes them.
     """
     weights = 0
-    for layer in network.modules():
+    for layer in layers:
         if isinstance(layer, FileLinear):
             product = getattr(getattr(layer, "joined", None), "product", None) or layer.own
             product.prepared(packed)

@@ -34,7 +34,7 @@ TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # names o
 GATES: dict[type, str] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
 
 
-class _Norm(NamedTuple):
+class Norm(NamedTuple):
     """A known norm. eps: name of the attribute that holds it. shift, early: see `kernels/layers`."""
 
     known: type
@@ -44,10 +44,10 @@ class _Norm(NamedTuple):
 
 
 NORMS = (
-    _Norm(LlamaRMSNorm, "variance_epsilon", 0.0, True),
-    _Norm(Olmo2RMSNorm, "variance_epsilon", 0.0, False),
-    _Norm(HeliumRMSNorm, "variance_epsilon", 0.0, False),
-    _Norm(GemmaRMSNorm, "eps", 1.0, False),
+    Norm(LlamaRMSNorm, "variance_epsilon", 0.0, True),
+    Norm(Olmo2RMSNorm, "variance_epsilon", 0.0, False),
+    Norm(HeliumRMSNorm, "variance_epsilon", 0.0, False),
+    Norm(GemmaRMSNorm, "eps", 1.0, False),
 )
 
 
@@ -166,12 +166,19 @@ def _join(parts: Sequence[Any]) -> None:
 @functools.cache
 def _fused(kind: Any) -> type[nn.Module] | None:
     """Return a class that computes the same as a class of modules in fewer operations; None if it is not known."""
+    if norm := norm_of(kind):
+        return type(kind.__name__, (kind,), {"forward": functools.partialmethod(_normed, kind, norm)})
+    if _same(kind.forward, LlamaMLP.forward):
+        return type(kind.__name__, (kind,), {"forward": functools.partialmethod(_gated, kind)})
+    return None
+
+
+def norm_of(kind: Any) -> Norm | None:
+    """Return the known norm that a class computes, None if there is none."""
     for norm in NORMS:
         names = ["forward", *(["_norm"] if hasattr(norm.known, "_norm") else [])]
         if all(_same(getattr(kind, name, None), getattr(norm.known, name)) for name in names):
-            return type(kind.__name__, (kind,), {"forward": functools.partialmethod(_normed, kind, norm)})
-    if _same(kind.forward, LlamaMLP.forward):
-        return type(kind.__name__, (kind,), {"forward": functools.partialmethod(_gated, kind)})
+            return norm
     return None
 
 
@@ -184,7 +191,7 @@ def _instructions(code: CodeType) -> tuple[Any, ...]:
     return code.co_code, code.co_names, [each for each in code.co_consts if not isinstance(each, str)]
 
 
-def _normed(module: Any, kind: type[nn.Module], norm: _Norm, x: Tensor) -> Tensor:
+def _normed(module: Any, kind: type[nn.Module], norm: Norm, x: Tensor) -> Tensor:
     """Compute a norm's forward pass."""
     if torch.is_grad_enabled() or module.weight.dtype != x.dtype:
         plain: Tensor = kind.forward(module, x)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 TYPES = {"float32": 1, "uint8": 2, "int64": 7}  # TensorProto.DataType
 IR_VERSION, OPSET = 10, 21
 MICROSOFT = "com.microsoft"  # domain of ONNX Runtime's own operators
-_INTEGER, _INTEGERS = 2, 7  # AttributeProto.AttributeType
+_FLOAT, _INTEGER, _INTEGERS = 1, 2, 7  # AttributeProto.AttributeType
 _EXTERNAL = 1  # TensorProto.DataLocation
 THIS_FILE = Path(__file__)  # ONNX Runtime wants the name of a file that exists for numbers beside a graph
 
@@ -22,13 +22,27 @@ Message = list[Any]  # pieces of bytes, joined once at the end so that weights a
 
 
 class Graph:
-    """A graph of nodes, with one float32 input of any number of rows."""
+    """A graph of nodes. Its inputs and outputs are float32 [rows, columns], all of the same number of rows."""
 
-    def __init__(self, columns: int) -> None:
-        """Begin with the input `x` [rows, columns]."""
-        self._fields: Message = _field(11, _tensor_type("x", columns))
+    def __init__(self) -> None:
+        """Begin without inputs."""
+        self._fields: Message = []
         self._count = 0
+        self.inputs: dict[str, int] = {}  # columns by name
+        self.outputs: list[str] = []
         self.weights: dict[str, NDArray[Any]] = {}  # by name
+
+    def input(self, columns: int) -> str:
+        """Add an input, and return its name."""
+        name = self._name()
+        self._fields += _field(11, _tensor_type(name, columns))
+        self.inputs[name] = columns
+        return name
+
+    def output(self, name: str, columns: int) -> None:
+        """Make the result of a node an output."""
+        self._fields += _field(12, _tensor_type(name, columns))
+        self.outputs.append(name)
 
     def constant(self, value: NDArray[Any]) -> str:
         """Add a tensor of numbers, and return its name."""
@@ -49,7 +63,7 @@ class Graph:
         self._fields += _field(5, [*dims, *_number(2, TYPES[str(value.dtype)]), *_field(8, [name.encode()]), *numbers])
         return name
 
-    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | list[int]) -> str:
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | float | list[int]) -> str:
         """Add an operation, and return the name of its output. Inputs that are left out are empty."""
         name = self._name()
         body = [piece for each in inputs for piece in _field(1, [each.encode()])]
@@ -59,15 +73,14 @@ class Graph:
         self._fields += _field(1, body)
         return name
 
-    def model(self, output: str, columns: int) -> bytes:
-        """Return the model whose output `y` [rows, columns] is that of a node."""
-        renamed = [*_field(1, [output.encode()]), *_field(2, [b"y"]), *_field(4, [b"Identity"])]
-        graph = [*self._fields, *_field(1, renamed), *_field(2, [b"graph"]), *_field(12, _tensor_type("y", columns))]
+    def model(self) -> bytes:
+        """Return the model."""
         versions = [(b"", OPSET), (MICROSOFT.encode(), 1)]
         opsets = [
             piece for domain, number in versions for piece in _field(8, [*_field(1, [domain]), *_number(2, number)])
         ]
-        return b"".join([*_number(1, IR_VERSION), *_field(7, graph), *opsets])
+        graph = _field(7, [*self._fields, *_field(2, [b"graph"])])
+        return b"".join([*_number(1, IR_VERSION), *graph, *opsets])
 
     def _name(self) -> str:
         self._count += 1
@@ -93,7 +106,9 @@ def _field(field: int, message: Message) -> Message:
     return [_varint(field << 3 | 2), _varint(sum(len(piece) for piece in message)), *message]
 
 
-def _value(value: int | list[int]) -> Message:
+def _value(value: int | float | list[int]) -> Message:
+    if isinstance(value, float):
+        return [_varint(2 << 3 | 5), np.float32(value).tobytes(), *_number(20, _FLOAT)]
     if isinstance(value, list):
         return [*(piece for each in value for piece in _number(8, each)), *_number(20, _INTEGERS)]
     return [*_number(3, value), *_number(20, _INTEGER)]

@@ -106,20 +106,29 @@ class Product:
 
     def __init__(self, columns: int, pieces: Iterable[Packed]) -> None:
         """Hand over the rows in their order, piece by piece: none is held for long."""
-        self.sessions: list[_Session] = []
+        self.sessions: list[Session] = []
         for each in _together(columns, pieces):
             if self.sessions:
                 give_back()
-            self.sessions.append(_Session(columns, each))
+            graph = Graph()
+            x = graph.input(columns)
+            graph.output(product(graph, x, columns, each, {}), sum(piece.rows for piece in each))
+            self.sessions.append(Session(graph))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the products float32 [T, rows] of x [T, columns]."""
         fed = x.float().contiguous().numpy()
-        found = [torch.from_numpy(each.run(fed)) for each in self.sessions]
+        found = [torch.from_numpy(each.run(fed)[0]) for each in self.sessions]
         return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
-    def __deepcopy__(self, memo: object) -> Product:
-        return self  # it never changes
+
+def product(graph: Graph, x: str, columns: int, pieces: Iterable[Packed], sums: dict[int, str]) -> str:
+    """Add the product of x [T, columns] with the rows of all pieces, and return its name.
+
+    sums: see `Packed.product`.
+    """
+    products = [each.product(graph, x, columns, sums) for each in pieces]
+    return products[0] if len(products) == 1 else graph.node("Concat", *products, axis=1)
 
 
 def _together(columns: int, pieces: Iterable[Packed]) -> Iterator[list[Packed]]:
@@ -133,17 +142,15 @@ def _together(columns: int, pieces: Iterable[Packed]) -> Iterator[list[Packed]]:
     yield held
 
 
-class _Session:
-    """A session of ONNX Runtime that computes the products with some rows."""
+class Session:
+    """A session of ONNX Runtime that computes a graph."""
 
-    def __init__(self, columns: int, pieces: list[Packed]) -> None:
-        """Pack the rows of all pieces, side by side."""
+    def __init__(self, graph: Graph) -> None:
+        """Pack the weights of a graph."""
         from onnxruntime import InferenceSession, OrtValue, SessionOptions  # type: ignore[import-untyped]
 
         _share_threads()
-        graph, sums = Graph(columns), dict[int, str]()
-        products = [each.product(graph, "x", columns, sums) for each in pieces]
-        whole = products[0] if len(products) == 1 else graph.node("Concat", *products, axis=1)
+        self.inputs, self.outputs = dict(graph.inputs), list(graph.outputs)
         weights = list(graph.weights.values())
         mapped = not any(each.flags.writeable for each in weights)  # from a file, which the system reads again
         self._pages: Any
@@ -154,26 +161,33 @@ class _Session:
         options.add_session_config_entry(FOLDER_OF_WEIGHTS, str(THIS_FILE.parent))
         for name, value in zip(graph.weights, self._values, strict=True):
             options.add_initializer(name, value)  # or the session would keep a copy beside its own packing
-        model = graph.model(whole, sum(each.rows for each in pieces))
-        session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = InferenceSession(graph.model(), options, providers=["CPUExecutionProvider"])
         self._session = session._sess  # the rest holds the model's bytes
-        self._let_go(columns, weights, held)
+        self._let_go(weights, held)
 
-    def run(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return the products float32 [T, rows] of x float32 [T, columns]."""
-        found: NDArray[Any] = self._session.run(["y"], {"x": x}, None)[0]
+    def run(self, *inputs: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the outputs float32 [T, columns] for inputs float32 [T, columns], both in the order of the graph."""
+        found: list[NDArray[Any]] = self._session.run(self.outputs, dict(zip(self.inputs, inputs, strict=True)), None)
         return found
 
-    def _let_go(self, columns: int, weights: list[NDArray[Any]], held: list[NDArray[Any]]) -> None:
+    def __deepcopy__(self, memo: object) -> Session:
+        return self  # it never changes
+
+    def _let_go(self, weights: list[NDArray[Any]], held: list[NDArray[Any]]) -> None:
         """Free the new pages of codes and scales, unless products still read them beside the packed weights."""
         if self._pages is None or sys.platform != "linux":
             return  # only there do freed pages become zeros, which the products below would show
-        tests = [np.linspace(-1, 1, rows * columns, dtype=np.float32).reshape(rows, columns) for rows in TESTED_ROWS]
-        wanted = [self.run(each) for each in tests]
+        wanted = [self._tested(rows) for rows in TESTED_ROWS]
         self._pages.madvise(mmap.MADV_DONTNEED)
-        if not all(np.array_equal(self.run(each), right) for each, right in zip(tests, wanted, strict=True)):
+        if not all(np.array_equal(self._tested(each), right) for each, right in zip(TESTED_ROWS, wanted, strict=True)):
             for page, weight in zip(held, weights, strict=True):
                 page[...] = weight
+
+    def _tested(self, rows: int) -> NDArray[Any]:
+        """Return all outputs for numbers from -1 to 1, float32 [rows, sum of columns]."""
+        sizes = [rows * columns for columns in self.inputs.values()]
+        tests = [np.linspace(-1, 1, size, dtype=np.float32).reshape(rows, -1) for size in sizes]
+        return np.concatenate(self.run(*tests), axis=1)
 
 
 def _in_pages(values: list[NDArray[Any]]) -> tuple[mmap.mmap, list[NDArray[Any]]]:

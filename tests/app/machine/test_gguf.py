@@ -97,6 +97,7 @@ def test_a_file_is_called_as_it_calls_itself(tmp_path: Path) -> None:
 def test_a_check_of_a_file_in_blocks_makes_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOCKPOT_DTYPE", "float32")
     path = write_gguf(tmp_path / "tiny.gguf", tiny_network("llama"), "llama", GGMLQuantizationType.Q8_0)
-    [model] = [each for each in examine(str(tmp_path / "above" / "home"), str(path), "cpu") if each.name == "model"]
-    assert model.ok
+    found = {each.name: each for each in examine(str(tmp_path / "above" / "home"), str(path), "cpu")}
+    assert found["model"].ok
+    assert found["device"].detail == "the model runs on cpu, each layer as one graph of ONNX Runtime."
     assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,63 @@
+"""Graphs between attentions compute what the layers of a network compute, for every method."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from torch import Tensor
+
+from engine import Method, Model, load_model
+from engine.models import products
+from engine.models.layer_graphs import KINDS
+from engine.trained import retaining
+from engine.trained.retaining import RetainingHeads
+from engine.trained.sidecar_weights import save_weights
+from tests.engine import test_methods as promises
+from tests.engine.gguf_files import MODELS, tiny_network, write_gguf
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT
+from tests.engine.reading import next_logits, read
+from tests.engine.test_file_layers import logits
+
+KNOWN = [name for name, (_, kind, _) in MODELS.items() if kind in KINDS]
+
+
+def tiny(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """Return a tiny model of `MODELS` in blocks with offsets, whose products do not round activations."""
+    monkeypatch.setattr(products, "INTEGERS", 1)  # accuracy_level: float32
+    file = write_gguf(folder / "model.gguf", tiny_network(name), MODELS[name][0], GGMLQuantizationType.Q4_1)
+    return load_model(file, "cpu", torch.float32, "blocks")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_graphs_compute_what_layers_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(name, tmp_path, monkeypatch)
+    found = [logits(model, tokens) for tokens in (1, 40)]
+    assert model.network.layer_graphs is not None
+    model.network.layer_graphs = None
+    for each, tokens in zip(found, (1, 40), strict=True):
+        torch.testing.assert_close(each, logits(model, tokens), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["phi3", "gemma3"])
+def test_other_models_compute_layer_by_layer(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiny(name, tmp_path, monkeypatch).network.layer_graphs is None
+
+
+@pytest.mark.parametrize("method", [TIGHT[each] for each in ("full", "exact", "locret", "recall")])
+def test_methods_keep_their_promises(
+    method: Method, ids: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("qwen2", tmp_path, monkeypatch)
+    model.spec = dataclasses.replace(model.spec, folder=tmp_path)
+    save_weights(RetainingHeads(model.spec, [24] * len(model.spec.layers)), tmp_path / retaining.FILE, model.spec, {})
+    promises.test_chunk_size_does_not_change_the_answer(model, ids, method)
+    promises.test_save_load_and_continue_equals_uninterrupted(model, ids, method, 6)
+    promises.test_a_saved_context_answers_as_the_live_one(model, ids, method)
+    promises.test_a_fork_never_changes_its_base(model, ids, method)
+    found = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    model.network.layer_graphs = None
+    torch.testing.assert_close(next_logits(model, method, read(model, method, ids).memory, QUESTION), found, **CLOSE)
