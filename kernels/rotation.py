@@ -13,5 +13,5 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return x
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     first, second = x[..., :half], x[..., half : 2 * half]
-    turned = (first * cos).sub_(second * sin), (second * cos).add_(first * sin)
+    turned = (first * cos).addcmul_(second, sin, value=-1), (second * cos).addcmul_(first, sin)
     return torch.cat((*turned, x[..., 2 * half :]), dim=-1)

@@ -61,8 +61,9 @@ def scores(q: Tensor, k: Tensor, scaling: float, softcap: float | None) -> Tenso
     The product is computed in float32, not widened afterwards: near 20, neighbouring bfloat16 numbers are 1/8 apart.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
-    logits = (q.to(wide) * scaling) @ k.to(wide).transpose(-2, -1)
-    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+    q, k = q.to(wide), k.to(wide).transpose(-2, -1)
+    scaled = torch.baddbmm(q.new_empty(1, 1, 1), q, k, beta=0, alpha=scaling) if q.dim() == 3 else (q * scaling) @ k
+    return scaled if softcap is None else torch.tanh(scaled / softcap) * softcap
 
 
 def merge(parts: Sequence[tuple[Tensor, Tensor]], always_seen: bool = False) -> tuple[Tensor, Tensor]:

@@ -239,7 +239,7 @@ def _written_out(
     if scoring.sink is not None:
         logits.append(scoring.sink[:, None, None].to(logits[0].dtype).expand(*logits[0].shape[:2], 1))
     weights = (logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)).softmax(dim=-1)
-    pieces = torch.split(weights[..., : sum(sizes)], sizes, dim=-1)
+    pieces = [weights] if len(logits) == 1 else torch.split(weights[..., : sum(sizes)], sizes, dim=-1)
     output = segments[0].weighted_values(pieces[0])
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
         output = output + segment.weighted_values(piece)

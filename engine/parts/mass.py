@@ -28,7 +28,7 @@ class AttentionMass:
     def __init__(self, source_tokens: int, device: torch.device) -> None:
         """Start at zero. source_tokens: length of `total`."""
         self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the first: not in the source
-        self._waiting: list[tuple[Tensor, Tensor]] = []  # rows and probabilities, both [N]
+        self._waiting: dict[tuple[torch.Size, ...], list[tuple[Tensor, Tensor]]] = {}  # by shape
         self._num_waiting = 0  # numbers in them
 
     @property
@@ -54,18 +54,20 @@ class AttentionMass:
         """
         if rows.dim() == 4:
             probability = probability.view(len(rows), -1, *probability.shape[1:])
-        summed = probability.sum_to_size(rows.shape).reshape(-1).to(self.sums)
-        self._waiting.append((rows.reshape(-1).to(self.sums.device), summed))
-        self._num_waiting += rows.numel()
+        else:
+            rows = rows.view(*(1,) * (probability.dim() - rows.dim()), *rows.shape)
+        self._waiting.setdefault((rows.shape, probability.shape), []).append((rows, probability))
+        self._num_waiting += probability.numel()
         if self._num_waiting > MOST_WAITING:
             self.flush()
 
     def flush(self) -> None:
         """Add all that waits to the sums. The last layer of a pass asks for it."""
-        if self._waiting:
-            rows, summed = (torch.cat(each) for each in zip(*self._waiting, strict=True))
-            self._forget_waiting()
-            self.sums.index_add_(0, rows, summed)
+        for alike in self._waiting.values():
+            rows, probability = (torch.stack(each) for each in zip(*alike, strict=True))
+            summed = probability.sum_to_size(rows.shape).reshape(-1)
+            self.sums.index_add_(0, rows.reshape(-1).to(self.sums.device), summed.to(self.sums))
+        self._forget_waiting()
 
     def save(self) -> Tensor:
         """Return a copy of the sums, for `restore`."""
@@ -78,4 +80,4 @@ class AttentionMass:
         self.sums.copy_(saved)
 
     def _forget_waiting(self) -> None:
-        self._waiting, self._num_waiting = [], 0
+        self._waiting, self._num_waiting = {}, 0

@@ -18,7 +18,7 @@ import copy
 import dataclasses
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -242,9 +242,11 @@ class SlotStore(Store):
     def append(self, layer: int, q: Tensor, k: Tensor, v: Tensor, importance: Tensor | None = None) -> None:
         """Write the entries of a pass where they will stand; they count from `end_pass` on."""
         group = self.groups[layer]
-        scores = [None] * len(group) if importance is None else importance.chunk(len(group))
-        every = zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True)
-        for number, keys, values, score in every if len(group) > 1 else [(group[0], k, v, importance)]:
+        every: Iterable[tuple[int, Tensor, Tensor, Tensor | None]] = [(group[0], k, v, importance)]
+        if len(group) > 1:
+            scores = [None] * len(group) if importance is None else importance.chunk(len(group))
+            every = zip(group, k.chunk(len(group)), v.chunk(len(group)), scores, strict=True)
+        for number, keys, values, score in every:
             slots, place = self.own[number], self._placement(number)
             if score is not None:
                 put_rows(place.at, (slots.score, score))
