@@ -87,7 +87,8 @@ def test_deleting_uses_an_index_for_each_table(filled: Filled) -> None:
     filled.store.database.connection.conn.set_trace_callback(asked.append)
     filled.store.documents.delete(filled.store.contexts.documents(session.context_id)[0].id)
     filled.store.database.connection.conn.set_trace_callback(None)
-    deleting = [statement for statement in asked if statement.startswith(("SELECT", "DELETE"))]
+    ours = [statement for statement in asked if "_fts_config" not in statement]  # SQLite's own, of one row
+    deleting = [statement for statement in ours if statement.startswith(("SELECT", "DELETE"))]
     assert any(statement.startswith("DELETE FROM measurements") and turn in statement for statement in deleting)
     gone_through = [
         statement
