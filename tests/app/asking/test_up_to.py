@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.asking.answers import ask_alone
+from app.asking.answers import Place, ask_alone
 from app.asking.named_pages import named_pages, pages_up_to
 from app.asking.place import keep_place, known_pages, place_in
 from app.asking.turns import answer, keep_question, with_documents
@@ -46,7 +46,7 @@ LATER = (
 
 def told(service: Service, context: ContextRow, pages: str, question: str) -> dict[str, Any]:
     """Return all that an answer tells, without numbers of the memory and the time."""
-    said = ask_alone(service, context.id, question, SHORT, pages)
+    said = ask_alone(service, Place(context.id, pages), question, SHORT)
     names = ("found", "sure", "unsupported", "quotations", "citations", "read_again_tokens")
     sources = [{**each, "document": ""} for each in said.sources]
     return {"answer": said.answer, "sources": sources, **{name: said.measurements.get(name) for name in names}}
