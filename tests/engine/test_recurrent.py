@@ -165,8 +165,9 @@ def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> No
     assert memory.recurrent.now is before
     for _ in feed(model, method, memory, QUESTION, no_source(len(QUESTION)), 64):
         pass
-    state = RecurrentState(before)
-    run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), state=state)
+    state, other = RecurrentState(before), read(model, TIGHT["full"], ids[:3]).memory.fork()
+    other.begin_pass(no_source(len(QUESTION)))
+    run(model.network, QUESTION, other, state=state)
     first = sorted(state.states)[0]  # of the first layer, which sees the tokens alone
     torch.testing.assert_close(memory.recurrent.now[first], state.states[first])
 
