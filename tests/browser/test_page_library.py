@@ -208,6 +208,7 @@ def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading
         tab.locator("#past .turn").last.scroll_into_view_if_needed()
         expect(flown).not_to_be_in_viewport()
     tab.get_by_role("button", name="New document").click()
+    expect(tab).to_have_url(re.compile("new=1"))  # the server has answered
     tab.locator("#search input, #search textarea").first.fill("lamp Orlen")
     here = re.compile(rf"paragraph \d+ · {re.escape(reading['title'])}\b")  # and not where another test said the same
     tab.locator("#hits label").filter(has_text=here).first.click()
