@@ -14,7 +14,7 @@ from app.asking.introduction import SHARED, telling, well_said, whole_sentences
 from app.asking.named_pages import Named, as_kept, named_pages, page_name, pages_up_to, spans_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import Span, sentences_of
-from app.asking.sweep import KIND, MOST_KEPT, Shape, Task, sweep
+from app.asking.sweep import Shape, Task, findings_of, sweep
 from app.reading.document_cache import DocumentCache
 from app.service import Service
 from ingest import Document
@@ -119,20 +119,16 @@ def _named(document: Document, number: int, start: int, end: int) -> Iterator[Na
 
 
 def recap(
-    service: Service, context_id: str, up_to: str = "", on_pass: Callable[[], None] = lambda: None
+    service: Service, context_id: str, parts: Sequence[Part], on_pass: Callable[[], None] = lambda: None
 ) -> Iterator[Part]:
     """Sum up the chapters of a context, and yield each with its sentences; what is known from before is not asked.
 
     Args:
         service: the home in use.
         context_id: the context.
-        up_to: see `parts_of`.
+        parts: its chapters, see `parts_of`.
         on_pass: see `sweep`.
-
-    Raises:
-        UsageError: see `parts_of`.
     """
-    parts = parts_of(service.store.contexts.get(context_id), up_to, service.document_cache)
     for part, found in zip(parts, sweep(service, recap_task(context_id, parts), on_pass), strict=True):
         yield _summed_up(part, found.said, service.document_cache)
 
@@ -144,14 +140,10 @@ def recap_task(context_id: str, parts: Sequence[Part]) -> Task:
 
 def known_recap(service: Service, context: ContextRow, up_to: str = "") -> list[Part]:
     """Return the chapters of a context, with the sentences that are known. up_to: see `parts_of`."""
-    kept = {
-        row.values["place"]["pages"]: row.values["said"]
-        for row in service.store.measurements.newest(KIND, context.id, MOST_KEPT)
-        if row.values["shape"] == SHAPE.name
-    }
-    parts = parts_of(context, up_to, service.document_cache)
     cache = service.document_cache
-    return [_summed_up(part, kept[part.pages], cache) if part.pages in kept else part for part in parts]
+    parts = parts_of(context, up_to, cache)
+    said = {place.pages: each.said for (place, _), each in findings_of(service, recap_task(context.id, parts)).items()}
+    return [_summed_up(part, said[part.pages], cache) if part.pages in said else part for part in parts]
 
 
 def _summed_up(part: Part, said: str, document_cache: DocumentCache) -> Part:

@@ -125,7 +125,7 @@ def sweep(
         on_pass: called after each pass and piece; its exception ends the sweep, and what was found is kept.
         anew: whether to ask again what is known from before.
     """
-    kept = {} if anew else _kept(service, task)
+    kept = {} if anew else findings_of(service, task)
     for place, question in task.asked:
         if (place, question) not in kept:
             told = ask_alone(service, place, question, task.shape.options, on_pass)
@@ -137,7 +137,7 @@ def sweep(
 
 def known(service: Service, task: Task) -> list[Finding]:
     """Return the findings known from before, up to the first one that is missing."""
-    kept = _kept(service, task)
+    kept = findings_of(service, task)
     return [kept[each] for each in takewhile(kept.__contains__, task.asked)]
 
 
@@ -149,7 +149,7 @@ def _keep(service: Service, shape: Shape, found: Finding) -> None:
         service.store.measurements.add(KIND, found.place.context, values)
 
 
-def _kept(service: Service, task: Task) -> dict[tuple[Place, str], Finding]:
+def findings_of(service: Service, task: Task) -> dict[tuple[Place, str], Finding]:
     """Return the known findings of a task, by place and question."""
     found = {}
     for context in dict.fromkeys(place.context for place in task.places):

@@ -44,15 +44,15 @@ def run_recap(arguments: Arguments) -> int:
 
     with open_service(arguments) as service, asked_to_stop() as asked, ProgressLine() as progress:
         context = find_context(service, arguments.context)
-        total, found = len(parts_of(context, arguments.up_to, service.document_cache)), list[Part]()
+        parts, found = parts_of(context, arguments.up_to, service.document_cache), list[Part]()
 
         def on_pass() -> None:
-            progress.show(f"{len(found):,} of {plural(total, 'chapter')}")
+            progress.show(f"{len(found):,} of {plural(len(parts), 'chapter')}")
             if asked():
                 raise Stopped
 
         try:
-            for part in recap(service, context.id, arguments.up_to, on_pass):
+            for part in recap(service, context.id, parts, on_pass):
                 found.append(part)
                 if not arguments.json and part.sentences:
                     progress.end()

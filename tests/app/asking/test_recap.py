@@ -100,7 +100,7 @@ def test_a_recap_goes_on_where_it_was_stopped_and_makes_way(service: Service, bo
         if service.store.measurements.newest(KIND, context.id):
             raise Stopped
 
-    stopped = recap(service, context.id, "2", stop_second)
+    stopped = recap(service, context.id, parts_of(context, "2", service.document_cache), stop_second)
     assert next(stopped).title == "The Lamp"
     with pytest.raises(Stopped):
         next(stopped)
