@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.asking.answer_options import AT_ONCE, LOOKS, SAMPLED, AnswerOptions
 from app.asking.demo_answer import DemoAnswer
-from app.asking.document_map import MOST_TOLD, FormAnswer, form_answer
+from app.asking.document_map import MOST_TOLD, FormAnswer, form_answer, may_ask_of_form
 from app.asking.measurements import COUNTED, measurements, warnings
 from app.asking.named_pages import named_pages, tokens_of
 from app.asking.not_found import says_not_found
@@ -92,7 +92,7 @@ def question_to(service: Service, opened: OpenContext, text: str, pages: str, op
         stop=tuple(options.stop),
         json_schema=options.json_schema,
     )
-    form = None if options.json_schema else _form_answer(service, opened, text)
+    form = _form_answer(service, opened, text) if may_ask_of_form(text) and not options.json_schema else None
     if not pages:
         return Question(text, pages, options, sampling, opened, form=form)
     ids, cache = opened.row.document_ids, service.document_cache

@@ -173,6 +173,12 @@ class FormAnswer:
     pages: tuple[tuple[int, int], ...] = ()
 
 
+def may_ask_of_form(question: str) -> bool:
+    """Return whether a question has words of those about the form of a document. No document is needed to tell."""
+    patterns = (f"{each.pages}|{each.chapters}|{each.words}|{each.where}" for each in _WORDS.values())
+    return any(re.search(each, question.casefold(), re.IGNORECASE) for each in patterns)
+
+
 def form_answer(question: str, documents: Sequence[tuple[str, Document]]) -> FormAnswer | None:
     """Return the answer to a question about nothing but the form of documents; None for any other question.
 
