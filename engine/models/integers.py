@@ -63,14 +63,12 @@ class IntegerLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.kind = linear.in_features, linear.out_features, kind
         self.bias = linear.bias
-        weight = linear.weight.detach()
-        weight = weight.to(weight.device if place is None else place)
-        if kind == "int8":
-            codes, scales = _in_eight_bits(weight)
-        elif blocks is None:
-            codes, scales = four_bits.in_four_bits(weight)
+        place = linear.weight.device if place is None else place
+        if blocks is not None:
+            codes, scales = (each.to(place) for each in four_bits.of_blocks(blocks))
         else:
-            codes, scales = (each.to(weight.device) for each in four_bits.of_blocks(blocks))
+            weight = linear.weight.detach().to(place)
+            codes, scales = _in_eight_bits(weight) if kind == "int8" else four_bits.in_four_bits(weight)
         self.register_buffer("codes", codes if kind == "int8" else four_bits.packed(codes))
         self.register_buffer("scales", scales)
 
