@@ -46,7 +46,7 @@ def _each_head(layer: LayerSpec) -> list[LayerSpec]:
 
 
 class Placement(NamedTuple):
-    """Where tokens of a pass stand in slots, and the entries that they see.
+    """The place of a pass in slots: where its tokens stand, and the entries that they see.
 
     Attributes:
         at: the own row of the first token, or int64 [1] in a fixed pass.
