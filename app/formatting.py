@@ -1,8 +1,12 @@
 """Numbers and lists as text for people, the same in the command line and on the page."""
 
+import math
 from collections.abc import Sequence
 
 from app.language import figure, t
+
+Z = 1.959964
+"""Normal quantile of a 95 % interval."""
 
 
 def byte_size(size: float) -> str:
@@ -111,9 +115,27 @@ def replay_progress(done: int, total: int) -> str:
     return f"Reading what was said before: {done:,} of {plural(total, 'turn')}"
 
 
+def wilson(mean: float, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a mean of scores between 0 and 1.
+
+    It is exact in the usual sense for scores of 0 and 1; with scores in between it is too wide, never too narrow.
+    """
+    if count == 0:
+        return 0.0, 1.0
+    centre = mean + Z * Z / (2 * count)
+    spread = Z * math.sqrt(mean * (1 - mean) / count + Z * Z / (4 * count * count))
+    divisor = 1 + Z * Z / count
+    return max(0.0, (centre - spread) / divisor), min(1.0, (centre + spread) / divisor)
+
+
 def shorten(text: str, most: int) -> str:
     """Return text of at most `most` characters: "A very long ti…"."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def name_as_text(name: object) -> str:
+    """Return the name or the path of a file as text: bytes that are none become question marks."""
+    return str(name).encode(errors="replace").decode()
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,7 @@
 
 Interrupted runs of `needle`, and those with fewer trials than planned here, are continued. Everything takes more than a
 day on two CPU cores; `--quick` runs the sizes of docs/results.md that fit into hours. Real models are measured by
-`benchmarks.real_suite`, `benchmarks.gguf` and `benchmarks.llama_cpp_speed`.
+`benchmarks.real_suite`, `benchmarks.gguf`, `benchmarks.llama_cpp_speed` and `benchmarks.drafts`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import (
-    cache,
-    citations,
-    growth,
-    haystack,
-    latency,
-    needle,
-    neighbours,
-    options,
-    random_heads,
-    speed,
-)
+from benchmarks import haystack, latency, needle, options, speed
 from benchmarks.report import RESULTS
 
-RUNS = {
-    "needle": needle.main,
-    "latency": latency.main,
-    "speed": speed.main,
-    "citations": citations.main,
-    "neighbours": neighbours.main,
-    "growth": growth.main,
-    "cache": cache.main,
-    "random-heads": random_heads.main,
-}
+RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 FIXED = "exact,infinipot,locret"
 RETRIEVING = "infllm,infinitehip"
@@ -51,7 +31,6 @@ OTHERS = "streaming,truncate,infinipot-cap,infinipot-nuc"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
-BEACONS = "beacon:ratio=8:budget=20480"  # large enough for 128K tokens; without a budget nothing would be condensed
 AGAIN, POTS = "--read-again --budgets 1024", "infinipot,infinipot:preset=pocket"
 NAMED, FORGETFUL = "--page 400 --budgets 1024", "streaming,truncate,infinipot,locret,beacon"
 IN_PARTS = f"recall,{RETRIEVING},locret,{PROMPT}"
@@ -101,7 +80,6 @@ PLAN = [
     Run("facts-sketched-1m", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-recall-stores", "needle", f"--methods {CODED} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-kept-stores", "needle", f"--methods {KEPT} --budgets 1024 --tokens 2K --trials 8"),
-    Run("cache", "cache", "--tokens 4K"),
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
@@ -136,17 +114,12 @@ PLAN = [
     Run("facts-parts", "needle", f"--parts 4 --methods {IN_PARTS} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-parts-exact", "needle", "--parts 4 --methods exact --budgets 512 --tokens 2K,8K,32K --trials 5"),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
-    Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
     Run(
         "hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K,32K --trials 4"
     ),
-    Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
-    Run("growth-beacon", "growth", f"--methods locret,{BEACONS} --tokens 8K,32K,128K", False),
     Run("facts-budgets", "needle", f"--methods {FIXED} --budgets 512,2048,4096 --tokens 2K,8K,32K --trials 5"),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
-    Run("citations", "citations", "--methods full,exact --budget 512 --tokens 512,1K,2K --trials 40"),
-    Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 3"),
     Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
     Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot", "2K,8K", 20, "1024")),
     Run("passkey-prompt", "needle", passkeys(PROMPT, "2K,8K", 20, "1024")),

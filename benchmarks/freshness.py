@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.haystack import INVENTED
-from benchmarks.neighbours import own_method
 from benchmarks.options import POCKET, variant
 from benchmarks.report import hardware, named
-from engine import METHODS, load_model
+from engine import load_model
 from engine.methods import GONE
 
-ASKING = ("citations", "neighbours", "random-heads")
-"""Benchmarks that ask about facts; `needle` does so for some of its kinds."""
 Row = dict[str, Any]
 
 
@@ -51,14 +48,12 @@ def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> b
 
 def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
     """Return whether the wording of facts changed, for results that depend on it."""
-    depends = result["benchmark"] in ASKING or row.get("kind") in INVENTED
-    return bool(depends and result.get("facts") != now["facts"])
+    return row.get("kind") in INVENTED and result.get("facts") != now["facts"]
 
 
 def _method(row: Row) -> str:
     """Return the name of a row's method without settings; "" if there is none."""
-    said = row.get("method") or row.get("comparison") or ""
-    return "locret" if row.get("heads") == "trained" else re.split("[ :]", said)[0]
+    return re.split("[ :]", row.get("method") or row.get("comparison") or "")[0]
 
 
 def _settings_changed(row: Row) -> bool:
@@ -68,9 +63,7 @@ def _settings_changed(row: Row) -> bool:
     """
     if "settings" not in row:
         return False
-    usual = [variant(row["method"], row["budget"]).settings()]
-    if row["method"] in METHODS:
-        usual.append(own_method(row["method"], row["budget"]).settings())  # beside presses
+    usual = variant(row["method"], row["budget"]).settings()
     # The tier that `auto` is where results are measured
-    then = row["settings"].items() - {("tier", "host"), *GONE.items()}
-    return not any(then <= each.items() for each in usual)
+    then = {key: value for key, value in row["settings"].items() if value not in GONE.get(key, ())}
+    return not then.items() - {("tier", "host")} <= usual.items()

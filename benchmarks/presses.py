@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -132,12 +131,3 @@ class Neighbours:
         with torch.no_grad(), pressing:
             self.network.model(input_ids=ids[None], past_key_values=cache, cache_position=torch.arange(len(ids)))
         return Pressed(self.network, cache, len(ids), self.stop_ids), time.perf_counter() - started
-
-
-def open_neighbours(model: Model, folder: str) -> tuple[Neighbours | None, str]:
-    """Return kvpress for one of our models and ""; or None and the reason why it is missing, which is also printed."""
-    try:
-        return Neighbours(model, folder), ""
-    except NoPresses as error:
-        print(f"Without kvpress: {error}", file=sys.stderr, flush=True)
-        return None, str(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 import string
@@ -11,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-Z = 1.959964  # normal quantile of a 95 % interval
+from app.formatting import wilson
+
 RESAMPLES = 2000
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PARTS = re.compile(r",|;|\n|\s&\s|\band\b|[.!?](?:\s|$)")  # separators of list items
@@ -54,19 +54,6 @@ def token_f1(answer: str, references: Sequence[str]) -> float:
 def exact_match(answer: str, references: Sequence[str]) -> bool:
     """Return whether an answer equals a reference, ignoring case, articles and punctuation."""
     return any(_words(answer) == _words(reference) for reference in references)
-
-
-def wilson(mean: float, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a mean of scores between 0 and 1.
-
-    It is exact in the usual sense for scores of 0 and 1; with scores in between it is too wide, never too narrow.
-    """
-    if count == 0:
-        return 0.0, 1.0
-    centre = mean + Z * Z / (2 * count)
-    spread = Z * math.sqrt(mean * (1 - mean) / count + Z * Z / (4 * count * count))
-    divisor = 1 + Z * Z / count
-    return max(0.0, (centre - spread) / divisor), min(1.0, (centre + spread) / divisor)
 
 
 def bootstrap(scores: Sequence[float]) -> tuple[float, float]:

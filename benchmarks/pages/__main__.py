@@ -8,35 +8,15 @@ from typing import Any
 from benchmarks.freshness import Row, load
 from benchmarks.options import VARIANTS, run
 from benchmarks.pages import markup
-from benchmarks.pages.accuracy import (
-    HARD,
-    asked_once,
-    citations,
-    facts,
-    hard,
-    in_order,
-    kept_stores,
-    passkeys,
-    sources,
-    unseen,
-)
+from benchmarks.pages.accuracy import HARD, asked_once, facts, hard, in_order, kept_stores, passkeys, sources, unseen
 from benchmarks.pages.answers import answers, lists, whole_books
-from benchmarks.pages.methods import cache_table, neighbours, random_heads
 from benchmarks.pages.printed import printed
-from benchmarks.pages.real import file_weights, gguf, llama_cpp, quantised, suite, way_in, wordings
-from benchmarks.pages.speed import growth, latency, speed
+from benchmarks.pages.real import drafts, file_weights, gguf, llama_cpp, quantised, suite, way_in, wordings
+from benchmarks.pages.speed import latency, speed
 from benchmarks.report import RESULTS
 from benchmarks.suite.store import load as load_cells
 
-SECTIONS = {
-    "citations": citations,
-    "random-heads": random_heads,
-    "neighbours": neighbours,
-    "latency": latency,
-    "growth": growth,
-    "speed": speed,
-    "printed": printed,
-}
+SECTIONS = {"latency": latency, "speed": speed, "printed": printed}
 NEEDLES = (facts, unseen, passkeys, hard)
 NOTES = (
     "Cells read 95 [91–98] of 160: a share in %, its 95 % interval (Wilson's), and the number of questions. Italics: "
@@ -97,6 +77,8 @@ def main() -> int:
         text += quantised(weights)
     if speeds := rows_of(results, "llama-cpp-speed"):
         text += llama_cpp(speeds)
+    if asked := rows_of(results, "drafts"):
+        text += drafts(asked)
     for section in NEEDLES if needles else ():
         text += section(needles)
     if kept:
@@ -106,8 +88,6 @@ def main() -> int:
     for name, each in SECTIONS.items():
         if own := rows_of(results, name):
             text += each(own)
-    if "cache" in results:
-        text += cache_table(results["cache"])
     (markup.DOCS / "results.md").write_text("\n\n".join(text) + "\n")
     print(f"written to {markup.DOCS / 'results.md'}", file=sys.stderr)
     return 0

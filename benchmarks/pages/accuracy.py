@@ -6,10 +6,10 @@ from typing import Any
 
 from matplotlib import pyplot
 
+from app.formatting import wilson
 from benchmarks.freshness import Row
 from benchmarks.needle import CELL
 from benchmarks.pages.markup import accuracy, conditions, label, length, markdown, marked, percent, save, share
-from benchmarks.scoring import wilson
 
 ORDER = ("full", "exact", "infllm", "infinitehip", "recall", "locret", "infinipot", "beacon", "streaming", "truncate")
 HARD = ("two", "pairs")  # two pass keys in order; keys and values that are nearly alike
@@ -165,16 +165,3 @@ def sources(rows: list[Row]) -> list[str]:
     note = f"{conditions(rows)} Right answers to the facts and single pass keys above."
     header = ["", "right answers", "first source holds the fact", "share"]
     return ["## Sources", note, markdown(header, lines)]
-
-
-def citations(rows: list[Row]) -> list[str]:
-    """Return the share of sentences whose sources hold the fact that they state."""
-    lines = [
-        [label(row), length(row["tokens"]), *(share(row[key], row["sentences"]) for key in ("own", "answer"))]
-        for row in rows
-    ]
-    note = (
-        f"{conditions(rows)} Asked for the important points; counted are sentences that give a fact's value. Own: the "
-        "source of the sentence holds the fact. Answer: the first source of the whole answer does."
-    )
-    return ["## Citations", note, markdown(["", "tokens", "own", "answer"], lines)]

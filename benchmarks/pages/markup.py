@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from app.formatting import wilson
 from benchmarks.freshness import Row
 from benchmarks.report import RESULTS
-from benchmarks.scoring import wilson
 
 DOCS = RESULTS.parent.parent / "docs"
 FEW, MANY = 40, 1000  # questions: smaller cells are in italics; from many on a share has a decimal

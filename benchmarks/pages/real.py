@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from statistics import median
+from collections.abc import Callable, Iterable
+from statistics import fmean, median
 
 from benchmarks.freshness import Row
 from benchmarks.pages.markup import FEW, conditions, length, markdown, share
@@ -11,6 +11,7 @@ from benchmarks.report import hardware
 from benchmarks.suite.store import Cell
 from benchmarks.suite.tables import ALL, NEEDLES, READING, rows_of
 
+QUOTED = 20  # words of a long quotation
 SHOWN = (NEEDLES, "single", READING)
 TEXTS = {"novel": "the beginning of *The Great Gatsby*", "paper": "two pages of a paper"}
 
@@ -58,6 +59,32 @@ def wordings(cells: Iterable[Cell]) -> list[str]:
         "`benchmarks/suite/wordings.py` has the words of each. No other is better by more than chance, so it stays."
     )
     return ["## Real models: words around a question", note, markdown(["words", "tokens", "right", "F1"], lines)]
+
+
+def drafts(rows: list[Row]) -> list[str]:
+    """Return how much sooner answers end with drafts, by the kind of question."""
+    kinds: dict[str, Callable[[Row], bool]] = {
+        "asks for a quotation": lambda row: row["kind"] == "quoting",
+        f"any, answered with {QUOTED} words of the text or more": lambda row: row["quoted"] >= QUOTED,
+        "does not": lambda row: row["kind"] == "ordinary",
+    }
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        for kind, is_one in kinds.items():
+            if not (own := [row for row in rows if row["model"] == model and is_one(row)]):
+                continue
+            ratios = sorted(row["ratio"] for row in own)
+            ratio = f"{fmean(ratios):.2f} [{ratios[0]:.2f}–{ratios[-1]:.2f}]"
+            alike = f"{sum(row['same'] for row in own)} of {len(own)}"
+            lines.append([model, kind, str(len(own)), ratio, f"{median(row['tokens'] for row in own):.0f}", alike])
+    wide = ", ".join(sorted({f"{row['passes']['9']:.2f}" for row in rows}))
+    note = (
+        f"{conditions(rows)} Greedy answers about texts of some 2,000 tokens, with `full`: the processor's time for a "
+        "token without drafts, divided by that with them; mean [least–most]. A pass of nine tokens takes "
+        f"{wide} times as long as one of one token."
+    )
+    header = ["model", "question", "n", "times as fast", "tokens, median", "same answer"]
+    return ["## Real models: drafts", note, markdown(header, lines)]
 
 
 def _share(row: Row) -> str:
@@ -112,7 +139,8 @@ def file_weights(rows: list[Row]) -> list[str]:
         f"{conditions(rows)} Perplexity of novels in windows of {rows[0]['window']} tokens, each read by itself in one "
         "pass; its ratio to that of the file's numbers in float32, with an interval over windows; and tokens with the "
         "same most likely successor, in %. `blocks` rounds activations to 8 bits in float32, and in bfloat16 where a "
-        "pass has fewer than 64 tokens. `int4` keeps codes of 4 bits (Q4_0, Q4_1, Q4_K), and rounds the others."
+        "pass has fewer than 64 tokens. `int4` keeps codes of 4 bits (Q4_0, Q4_1, Q4_K), and rounds the others; the "
+        "head is in 8 bits with `int8` and `int4`."
     )
     header = ["file", "weights", "computed in", "perplexity", "ratio", "same successor"]
     return ["## Real models: weights of GGUF files", note, markdown(header, lines)]
@@ -144,7 +172,8 @@ def llama_cpp(rows: list[Row]) -> list[str]:
     note = (
         f"{conditions(rows)} The same file read by llama.cpp, in turn. Reading and answering in tokens a second; the "
         "first token of a later question in seconds. Ours / llama.cpp's, medians; ×: how many times as fast we are, "
-        "the median of the rounds and their range."
+        "the median of the rounds and their range. Rows in `blocks` are of a processor with AVX2, the others of "
+        "one with AVX-512."
     )
     header = ["file", "method", "our weights", "tokens", "reading", "first token", "answering"]
     return ["## Real models: speed beside llama.cpp", note, markdown(header, lines)]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from matplotlib import pyplot
-
 from benchmarks.freshness import Row
-from benchmarks.pages.markup import conditions, length, markdown, marked, save
+from benchmarks.pages.markup import conditions, length, markdown, marked
 from benchmarks.speed import REPEATS
-
-MEASURES = {"read_seconds": "reading", "decode_seconds": "decoding"}
 
 
 def latency(rows: list[Row]) -> list[str]:
@@ -35,34 +31,6 @@ def latency(rows: list[Row]) -> list[str]:
         "[the plan's](planner.md#times)."
     )
     return ["## Time and memory", note, markdown(header, lines)]
-
-
-def growth(rows: list[Row]) -> list[str]:
-    """Return milliseconds per token by length, and the figure."""
-    lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
-    text = [
-        "## Time per token by length",
-        f"{conditions(rows)} One text of each length; where there are two numbers, of two runs. No interval.",
-    ]
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 3))
-    for axis, (key, doing) in zip(axes, MEASURES.items(), strict=True):
-        lines = []
-        for name in names:
-            own = [row for row in rows if row["method"] == name]
-            time: dict[int, list[float]] = {}
-            for row in own:
-                time.setdefault(row["tokens"], []).append(1000 * row[key])
-            shown = marked(name, own)
-            lines.append([shown, *("/".join(f"{ms:.2f}" for ms in time.get(tokens, [])) or "–" for tokens in lengths)])
-            axis.plot(sorted(time), [min(time[tokens]) for tokens in sorted(time)], marker="o", label=shown)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks(lengths, [length(tokens) for tokens in lengths])
-        axis.set_xlabel("tokens read")
-        axis.set_ylabel(f"{doing}, ms per token")
-        text.append(markdown([f"{doing}, ms per token", *map(length, lengths)], lines))
-    axes[1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    return [*text, save(figure, "growth")]
 
 
 def speed(rows: list[Row]) -> list[str]:

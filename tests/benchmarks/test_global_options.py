@@ -13,7 +13,7 @@ from app.errors import AppError
 from benchmarks import latency, options, report
 from benchmarks.haystack import Haystack
 
-COMMANDS = {"needle": (), "latency": ("--in-process",), "growth": ()}
+COMMANDS = {"needle": (), "latency": ("--in-process",)}
 
 
 @pytest.mark.parametrize("own", [(), ("--seed", "8", "--quantize", "8bit", "--model", "org/small")])
@@ -51,8 +51,8 @@ def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
         ("needle --methods exact --budgets 3", "budget of 3"),
         ("latency --methods foo", "foo"),
         ("latency --tokens 10", "256 tokens or more"),
-        ("growth --methods exact:wings=2", "wings"),
-        ("growth --threads x", "from 1 on"),
+        ("latency --methods exact:wings=2", "wings"),
+        ("latency --threads x", "from 1 on"),
         ("needle --out .", "is a folder"),
     ],
 )
@@ -95,9 +95,7 @@ def test_why_a_measurement_of_latency_failed_is_a_sentence(capfd: pytest.Capture
     [
         ("needle --data {folder}", 1, "books is not there"),
         ("everything --only nothing", 2, "invalid choice: 'nothing'"),
-        ("cache --units 3", 2, "looks up 16 units"),
-        ("cache --policies oldest", 2, "unknown policy oldest"),
-        ("random_heads --trials 0", 2, "from 1 on"),
+        ("needle --trials 0", 2, "from 1 on"),
     ],
 )
 def test_a_benchmark_as_a_program_says_what_is_wrong_in_a_sentence(

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from benchmarks.scoring import bootstrap, contains, exact_match, precision, share_contained, token_f1, wilson
+from app.formatting import wilson
+from benchmarks.scoring import bootstrap, contains, exact_match, precision, share_contained, token_f1
 
 
 @pytest.mark.parametrize(
