@@ -360,7 +360,7 @@ class _Bench:
             return found
 
         def copies(module: Any) -> list[Tensor]:
-            to = UnitBank.empty(like, count, size, units, "lru", self.device)
+            to = UnitBank.empty(like, count, size, units, False, self.device)
             rows = [brought(module, starts, to) for starts in turns][-1]
             return [numbers(each, self.device)[:, rows[0]] for each in (to.keys, to.values)]
 
@@ -368,7 +368,7 @@ class _Bench:
             plain = copies(torch_impl)
             return compared(copies(kernel), plain, plain)
 
-        room = UnitBank.empty(like, count, size, units, "lru", self.device)
+        room = UnitBank.empty(like, count, size, units, False, self.device)
 
         def missing() -> None:
             for starts in turns:

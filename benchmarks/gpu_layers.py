@@ -23,7 +23,7 @@ MakeRow = Callable[[str, str, Callable[[], Compared], Callable[[], object], int 
 
 
 def rows(source: Source, length: int, row: MakeRow) -> Iterator[Row]:
-    """Yield the rows.
+    """Yield the rows of layers outside attention.
 
     Args:
         source: of noise, on the device.

@@ -40,7 +40,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "infinitehip-cached": ("infinitehip", {"cache": 1024}),
     "infinitehip-probes": ("infinitehip", {"cache": 1024, "probes": 8}),
     "infinitehip-groups": ("infinitehip", {"compares": "groups"}),
-    "infllm-cached": ("infllm", {"cache": 80, "policy": "lru"}),
+    "infllm-cached": ("infllm", {"cache": 80}),
     **{
         f"infinitehip-{preset}": ("infinitehip", {"preset": preset}) for preset in ("3k", "3k-fast")
     },  # paper's Table 11

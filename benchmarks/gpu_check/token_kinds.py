@@ -27,7 +27,7 @@ class TokenKinds(Recorder):
     """A model's recorder that notes how it ran each token, and when."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """Watch a recorder."""
+        """Watch what a recorder does."""
         vars(self).update(vars(recorder))
         self.kinds: list[str] = []
         self.times: list[float] = []

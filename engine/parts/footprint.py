@@ -79,7 +79,6 @@ class Work(Additive):
         default=0, metadata={"combine": max}
     )  # highest position that is rotated to, if above `widest`
     operations: int = 0  # of PyTorch, views included, that a layer runs for a token of an answer on a CPU
-    numbers_coded: int = 0  # of an entry, which are put into 8 or 4 bits while the text is read
     recorded: bool = field(
         default=True, metadata={"combine": operator.and_}
     )  # whether a GPU replays a recorded pass for such a token

@@ -5,7 +5,7 @@
     KV of all tiers, while it is saved                    <= free space on the disk, if known
 
 The bytes of weights come from the configuration (`models/sizes.py`), those of the KV from the method (`Method.plan`),
-those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are to be exact,
+those of the workspace from the tensors that a pass holds at once, and times from `times.py`. Bytes are to be exact,
 times right within a factor of two.
 """
 
@@ -30,10 +30,9 @@ from engine.models.spec import LayerSpec
 from engine.parts.archive.options import AUTO
 from engine.parts.footprint import Footprint, ReadingTask, TurnTokens
 from engine.planning.choice import Choice, condensed, dense, exactly, looked_up
-from engine.planning.counts import counts_of
 from engine.planning.flops import operations
 from engine.planning.plan import Machine, Plan
-from engine.planning.roofline import QUESTION, Roofline
+from engine.planning.times import QUESTION, PassTimes
 from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
@@ -299,8 +298,8 @@ class Planner:
         rates = self.machine.rates
         if rates is None:
             return None, None, None
-        roofline = Roofline(self.model, rates, self.machine.shared, quantize, counts_of(method))
-        return roofline.times(footprint, task.chunk, method.needs_novelty())
+        times = PassTimes(self.model, rates, self.machine.shared, quantize)
+        return times.of(footprint, task.chunk, method.needs_novelty())
 
     def best(self, tokens: int, quantizations: Sequence[str] | None = None) -> Choice | None:
         """Return the method and settings that keep the most of a text and fit beside the weights; None if none does.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -17,11 +15,6 @@ GPU_COPIED = 128 << 20
 LEAST_SEC = 0.1  # each rate is measured for at least this long,
 TIMES = 3  # as often; the best counts
 SMALL_OPERATION_SEC = 6e-6  # a kernel launch, if nothing was measured
-NODE_SEC = 3.4e-6  # a small kernel of a replayed recording, as on an H200
-PACKED_SHARE = 0.33  # share of a GPU's memory rate at which weights of 4 bits are multiplied with one token
-NODES = 256  # small kernels in the graph that is timed
-PACKED = (4096, 14336)  # rows and columns of the weights in 4 bits that are multiplied
-PACKED_TIMES = 8  # weights, one after the other: no cache holds all of them
 
 
 @dataclass(frozen=True)
@@ -34,8 +27,6 @@ class Rates:
     host_flops: float
     host_memory: float
     operation_sec: float = SMALL_OPERATION_SEC  # seconds of one small operation, however little it computes
-    node_sec: float = NODE_SEC  # seconds of a small kernel of a replayed recording
-    packed_share: float = PACKED_SHARE  # of `memory`, at which weights of 4 bits are multiplied with one token
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
@@ -46,11 +37,7 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
         flops = host_flops if dtype == torch.float32 else _flops(here, dtype)
         return Rates(flops, host_memory, host_memory, host_flops, host_memory, _small(here))
     flops, memory, link = _flops(device, dtype), _copying(device, device), _copying(here, device)
-    return Rates(
-        *(flops, memory, link, host_flops, host_memory, _small(device)),
-        node_sec=_node(device),
-        packed_share=_packed(device, dtype) / memory,
-    )
+    return Rates(flops, memory, link, host_flops, host_memory, _small(device))
 
 
 def _flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -74,47 +61,6 @@ def _copying(source: torch.device, target: torch.device) -> float:
 def _small(device: torch.device) -> float:
     vector = torch.ones(64, device=device)
     return _seconds(lambda: vector + 1, device)
-
-
-def _node(device: torch.device) -> float:
-    vector = torch.ones(64, device=device)
-
-    def additions() -> None:
-        for _ in range(NODES):
-            vector.add_(1)
-
-    return _replayed(additions, device) / NODES
-
-
-def _packed(device: torch.device, dtype: torch.dtype) -> float:
-    """Return bytes per second of weights in NF4 that one token is multiplied with; a share of the rest without it."""
-    try:
-        nn4: Any = importlib.import_module("bitsandbytes.nn")
-    except ImportError:
-        return PACKED_SHARE * _copying(device, device)
-    rows, columns = PACKED
-    layers = [nn4.Linear4bit(rows, columns, False, compute_dtype=dtype, quant_type="nf4") for _ in range(PACKED_TIMES)]
-    layers = [layer.to(device) for layer in layers]
-    token = torch.ones(1, rows, dtype=dtype, device=device)
-
-    def products() -> None:
-        for layer in layers:
-            layer(token)
-
-    with torch.no_grad():
-        return PACKED_TIMES * rows * columns / 2 / _replayed(products, device)
-
-
-def _replayed(do: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of a call that is replayed as a CUDA graph, or made as ever if it cannot be recorded."""
-    _seconds(do, device)  # allocates, and compiles
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            do()
-    except RuntimeError:
-        return _seconds(do, device)
-    return _seconds(graph.replay, device)
 
 
 def _seconds(do: Callable[[], object], device: torch.device) -> float:

@@ -18,9 +18,8 @@ from engine import (
     suited_method,
 )
 from engine.models.sizes import model_sizes, sizes_of
-from engine.parts.footprint import ReadingTask
+from engine.parts.footprint import OPERATIONS, ReadingTask
 from engine.planning import rates
-from engine.planning.counts import LOCRET
 from engine.planning.plan import Machine
 from engine.planning.planner import Planner
 from engine.planning.rates import Rates, measure_rates
@@ -212,7 +211,7 @@ def test_launches_count_where_a_token_is_not_recorded() -> None:
     planner.machine = dataclasses.replace(
         planner.machine, host=400 * GB, rates=dataclasses.replace(planner.machine.rates, operation_sec=1e-3)
     )
-    launching = 32 * LOCRET.token.host_operations * 1e-3
+    launching = 32 * OPERATIONS * 1e-3
     recorded, coded = (make_method("infinipot", store=store) for store in ("model", "int8"))
     assert (planner.plan(recorded, 10_000).answer_tokens_per_sec or 0.0) > 20
     assert 1 / (planner.plan(recorded, 10_000, "nf4").answer_tokens_per_sec or 1.0) < 0.05

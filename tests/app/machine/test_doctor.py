@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.asking.turns import answer, keep_question
+from app.jobs.work import Stopped
 from app.machine.doctor import Check, examine
 from app.reading.open_context import open_context
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from sessions.functions import know_functions
 from tests.app.helpers import BUDGET, SHORT, add, begin, read_through

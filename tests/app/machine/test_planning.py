@@ -103,16 +103,7 @@ def test_a_plan_for_one_method_with_its_settings(
     assert plan["entries"]["device"] <= 512
     kept = json.loads((tmp_path / "rates.json").read_text())
     assert [set(each) for each in kept.values()] == [
-        {
-            "flops",
-            "memory",
-            "link",
-            "host_flops",
-            "host_memory",
-            "operation_sec",
-            "node_sec",
-            "packed_share",
-        }
+        {"flops", "memory", "link", "host_flops", "host_memory", "operation_sec"}
     ]
     packed = planned(capsys, *given, "--quantize", "nf4")
     assert packed["model"] == f"{tiny}:nf4"
