@@ -67,6 +67,12 @@ def uses_triton(device: torch.device) -> bool:
     return implementation() == "triton" and (device.type != "cpu" or not torch.cuda.is_available())
 
 
+def fast_in_bfloat16(device: torch.device) -> bool:
+    """Return whether a device is a CPU that multiplies matrices in bfloat16 much faster than in float32."""
+    able = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def dispatched(reference: Callable[P, R], device: str, slabs: tuple[str, ...] = ()) -> Callable[P, R]:
     """Return the entry point of a kernel: the function of the same name in `kernel.py` or `torch_impl.py` beside it.
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels import quantise, scoring
+from kernels.choice import fast_in_bfloat16
 from kernels.scoring.torch_impl import STEP
 from kernels.slab_facts import tensors_of
 
@@ -195,7 +196,7 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
     """Write the dot products of q [H, R, D], float32, with the first N rows of a bank to `out` [H, R, N]."""
     if isinstance(bank, QuantizedSlab):
         bank.score(q, out)
-    elif bank.dtype == torch.float16:  # unscaled dot products overflow float16
+    elif bank.dtype == torch.float16 or _widened(bank):  # unscaled dot products overflow float16
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
             part.copy_(q @ bank[:, at : at + part.shape[2]].float().transpose(1, 2))
@@ -203,6 +204,11 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
         out.copy_((bank[:, : out.shape[2]] @ q.to(bank.dtype).transpose(1, 2)).transpose(1, 2))
     else:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
+
+
+def _widened(bank: Tensor) -> bool:
+    """Return whether products in bfloat16 would take longer than widening its rows: on CPUs without such products."""
+    return bank.dtype == torch.bfloat16 and bank.device.type == "cpu" and not fast_in_bfloat16(bank.device)
 
 
 def empty_copy(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:

@@ -39,7 +39,12 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 DEFAULT_METHOD = Exact.name
-GONE = {"logn": True, "reduction": "max", "while_reading": False}  # of saved readings, which had no others
+GONE: dict[str, tuple[Any, ...]] = {  # settings of saved readings, with the values that read as is read now
+    "logn": (True,),
+    "reduction": ("max",),
+    "while_reading": (False,),
+    "policy": ("lru", "frequency", "fifo", "random"),  # of a cache, which no reading depends on
+}
 HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy first
 
 
@@ -59,7 +64,7 @@ def make_method(name: str, /, **settings: Any) -> Method:
         if preset not in kind.presets:
             raise SettingsError(f"'{name}' has no preset '{preset}'. Presets: {', '.join(kind.presets)}.")
         settings = {**kind.presets[preset], **settings}
-    settings = {key: value for key, value in settings.items() if key not in GONE or GONE[key] != value}
+    settings = {key: value for key, value in settings.items() if value not in GONE.get(key, ())}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in settings:
         if key in GONE:

@@ -10,7 +10,7 @@ import torch
 
 from engine.models.spec import ModelSpec
 from engine.parts.archive.archive import Archive
-from engine.parts.archive.bank import POLICIES, bank_bytes
+from engine.parts.archive.bank import bank_bytes
 from engine.parts.archive.options import AUTO, DTYPES, QUESTION_PASSES, TIERS, cache_units
 from engine.parts.archive.probes import probe_bytes
 from engine.parts.archive.tier_plan import archive_footprint, bank_footprint
@@ -93,13 +93,9 @@ class BankSettings(ArchiveSettings):
 
     Attributes:
         cache: units that the bank holds, None for as many as suit the tier.
-        policy: which units it gives up (`bank.POLICIES`).
     """
 
-    bank_choices: ClassVar[Mapping[str, Collection[Any]]] = {**ArchiveSettings.archive_choices, "policy": POLICIES}
-
     cache: int | None = None
-    policy: str = "lru"
 
     def bank_units(self, spec: ModelSpec, needed: int) -> int:
         """Return how many units the bank holds. needed: units that one block of queries looks up."""

@@ -55,7 +55,7 @@ class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
     long_window: ClassVar[str | None] = "3k-flash"
     gpu_pass: ClassVar[int] = 4096  # all keys come to a GPU once for each pass
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
-        **BankSettings.bank_choices,
+        **BankSettings.archive_choices,
         **PruningSettings.pruning_choices,
         "first_pruning": PRUNING_RULES,
         "attention": ATTENTION_RULES,
@@ -139,7 +139,7 @@ class InfiniteHiP(PruningSettings, BankSettings, DistanceSettings, Method):
         selector = PruningSelector(
             spec, store, archive, stages, rule, self._first, self.attention, self.extend_always, self.grouped
         )
-        selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk, self.policy)
+        selector.use_bank(self.bank_units(spec, self.cached_at_once()), stages[-1].chunk)
         return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:

@@ -49,7 +49,7 @@ class InfLLM(BankSettings, Method):
     summary: ClassVar[str] = "Keeps everything; each block of tokens looks up its most relevant units."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = INFLLM
     long_window: ClassVar[str | None] = "llama-3"
-    choices: ClassVar[Mapping[str, Collection[Any]]] = {**BankSettings.bank_choices, "scores": SCORES}
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {**BankSettings.archive_choices, "scores": SCORES}
 
     budget: int | None = 1024
     sinks: int = 4
@@ -59,7 +59,6 @@ class InfLLM(BankSettings, Method):
     units: int = 64
     query_block: int = 32
     looks: int = 3
-    policy: str = "frequency"
 
     def __post_init__(self) -> None:
         """Refuse a budget without a window that holds a block of queries."""
@@ -109,7 +108,7 @@ class InfLLM(BankSettings, Method):
         archive = self.new_archive(spec)
         chosen = self.block, self.representatives, self.units, self.scores
         selector = UnitSelector(spec, store, archive, *chosen)
-        selector.use_bank(self.bank_units(spec, self.units + 1), self.block, self.policy)
+        selector.use_bank(self.bank_units(spec, self.units + 1), self.block, by_attention=True)
         return Memory(spec, store, selector=selector)
 
     def footprints(self, spec: ModelSpec, task: ReadingTask) -> Iterable[Footprint]:

@@ -4,9 +4,9 @@ Not here: the choice of units, and who owns a bank; that is the engine's.
 """
 
 from kernels.bank import reference
-from kernels.bank.state import NOWHERE, POLICIES, UnitBank, unit_bytes, units_bytes
+from kernels.bank.state import NOWHERE, UnitBank, unit_bytes, units_bytes
 from kernels.choice import dispatched
 
-__all__ = ["NOWHERE", "POLICIES", "UnitBank", "bring", "unit_bytes", "units_bytes"]
+__all__ = ["NOWHERE", "UnitBank", "bring", "unit_bytes", "units_bytes"]
 
 bring = dispatched(reference.bring, device="starts", slabs=("keys", "values"))

@@ -67,15 +67,13 @@ def _resolve(
 @triton.jit(do_not_specialize=CHANGING)
 def _admit(
     p_missing, p_table, p_owner, p_used, p_importance, p_filled, p_rank, p_stored, p_facts, p_traffic, slots,
-    SIZE: tl.constexpr, ROUNDS: tl.constexpr, RANDOM: tl.constexpr, SLOTS: tl.constexpr,
+    SIZE: tl.constexpr, ROUNDS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     lookup, hand, count = tl.load(p_facts + LOOKUP), tl.load(p_facts + HAND), tl.load(p_facts + MISSES)
     stored = tl.load(p_stored)
     begin, taken = hand, 0
-    if RANDOM:
-        begin = ((lookup.to(tl.int64) * 40503 >> 4) % slots).to(tl.int32)
     for number in tl.static_range(ROUNDS):
-        # Free slots, then those older than 64, 16 and 4 look-ups if there are such rounds, then any
+        # Free slots, then those older than 64, 16 and 4 look-ups, then any
         age = OLDEST if number == 0 else (-OLDEST if number == ROUNDS - 1 else 256 >> (2 * number))
         for at in range(0, slots, SLOTS):
             if taken < count:
@@ -198,9 +196,7 @@ def bring(
         (starts, limits, stored, *of_slots, bank.missing, bank.facts),
         (listed, per_list),
     )
-    _prepared_admit(bank.size, len(bank.ages), bank.policy == "random")(
-        (1, 1, 1), (bank.missing, *of_slots, bank.rank, stored, bank.facts, traffic), (slots,)
-    )
+    _prepared_admit(bank.size)((1, 1, 1), (bank.missing, *of_slots, bank.rank, stored, bank.facts, traffic), (slots,))
     key_table, value_table = table(keys, starts.device), table(values, starts.device)
     align = min(key_table.layout.align, value_table.layout.align, max(WORDS))
     (key_rows, key_scale), (value_rows, value_scale) = _as_bytes(bank.keys), _as_bytes(bank.values)
@@ -232,8 +228,8 @@ def _prepared_resolve(size: int) -> Prepared:
 
 
 @functools.cache
-def _prepared_admit(size: int, rounds: int, random: bool) -> Prepared:
-    return Prepared(_admit, {"SIZE": size, "ROUNDS": rounds, "RANDOM": random, "SLOTS": SLOTS})
+def _prepared_admit(size: int) -> Prepared:
+    return Prepared(_admit, {"SIZE": size, "ROUNDS": len(state.AGES), "SLOTS": SLOTS})
 
 
 @functools.cache

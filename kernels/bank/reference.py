@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from kernels.bank.state import FETCHED, FREE, HAND, LOOKED, LOOKUP, MISSES, NEVER, NOWHERE, UnitBank
+from kernels.bank.state import AGES, FETCHED, FREE, HAND, LOOKED, LOOKUP, MISSES, NEVER, NOWHERE, UnitBank
 from kernels.rows import Bank, Slabs
 from kernels.slab_facts import tensors_of
 
@@ -52,15 +52,14 @@ def bring(
         slot = table[unit]
         if slot != FREE and filled[slot] >= min(bank.size, there - unit * bank.size):
             used[slot] = lookup
-            rank[slot] = lookup if bank.policy == "lru" else rank[slot]
+            rank[slot] = rank[slot] if bank.by_attention else lookup
             continue
         missing.append(unit)
         if slot != FREE:
             table[unit] = owner[slot] = FREE
             used[slot] = importance[slot] = rank[slot] = NEVER
-    begin = (lookup * 40503 >> 4) % bank.slots if bank.policy == "random" else hand
-    slots, taken = [(begin + number) % bank.slots for number in range(bank.slots)], 0
-    for age in bank.ages:
+    slots, taken = [(hand + number) % bank.slots for number in range(bank.slots)], 0
+    for age in AGES:
         for slot in slots:
             if taken < len(missing) and used[slot] != lookup and rank[slot] < lookup - age:
                 if owner[slot] != FREE:

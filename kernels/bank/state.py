@@ -13,12 +13,10 @@ from kernels import quantise
 from kernels.rows import Bank, QuantizedSlab
 from kernels.slab_facts import tensors_of
 
-POLICIES = ("lru", "frequency", "fifo", "random")
 FREE, CLAIMED = -1, -2  # no slot, or no unit; and a unit that is about to get a slot
 NEVER = -(1 << 30)  # the last use of a slot that is free
 NOWHERE = 1 << 60  # a row that no query sees
-AGES = (1 << 29, 64, 16, 4, -(1 << 29))  # look-ups: free slots, then slots that rank as older than so many, then any
-TURNS = (AGES[0], AGES[-1])  # the same for policies without ranks
+AGES = (1 << 29, 64, 16, 4, -(1 << 29))  # of a clock's rounds, in look-ups: free slots, older ones than so many, any
 FACTS = 5
 LOOKUP, HAND, MISSES, LOOKED, FETCHED = range(FACTS)  # indices of `facts`
 
@@ -29,14 +27,14 @@ class UnitBank:
 
     Attributes:
         size: rows of a unit.
-        policy: which units leave first, of POLICIES.
+        by_attention: whether units leave first that get the least attention; otherwise the least recently used.
         keys: [H, slots * size, D], in the type of the slabs that units come from.
         values: the same for the heads of values; none if keys are also the values.
         table: int32 [units], the slot of each unit, or FREE.
         owner: int32 [slots], the unit in each slot, or FREE.
         used: int32 [slots], the number of the last look-up of each slot.
-        importance: float32 [slots], rank of each slot by `frequency`: the look-up at which attention of 1 would weigh
-            as much as all attention to the unit does now.
+        importance: float32 [slots], rank of each slot by attention: the look-up at which attention of 1 would weigh as
+            much as all attention to the unit does now.
         filled: int32 [slots], rows of each unit that were there when it was fetched.
         missing: int32 [slots], units that a look-up misses.
         facts: int32 [FACTS]: number of the look-up, hand of the clock, units missed and looked up so far, units to be
@@ -44,7 +42,7 @@ class UnitBank:
     """
 
     size: int
-    policy: str
+    by_attention: bool
     keys: Bank
     values: Bank
     table: Tensor
@@ -62,7 +60,7 @@ class UnitBank:
         slots: int,
         size: int,
         units: int,
-        policy: str,
+        by_attention: bool,
         place: torch.device,
         latent: bool = False,
     ) -> UnitBank:
@@ -73,7 +71,7 @@ class UnitBank:
             slots: units that fit.
             size: rows of a unit.
             units: length of the table.
-            policy: which units leave first.
+            by_attention: whether units leave first that get the least attention.
             place: the device.
             latent: whether keys are also the values.
         """
@@ -87,7 +85,7 @@ class UnitBank:
         keys, values = (_room(slab, own, slots, size, place) for slab, own in zip(like, heads, strict=True))
         return cls(
             size,
-            policy,
+            by_attention,
             keys,
             values,
             table=integers(units, FREE),
@@ -105,14 +103,9 @@ class UnitBank:
         return len(self.owner)
 
     @property
-    def ages(self) -> tuple[int, ...]:
-        """The rounds of the clock: in each, slots may go whose rank is older than so many look-ups."""
-        return AGES if self.policy in ("lru", "frequency") else TURNS
-
-    @property
     def rank(self) -> Tensor:
         """Numbers that ages are told from, [slots]."""
-        return self.importance if self.policy == "frequency" else self.used
+        return self.importance if self.by_attention else self.used
 
     def with_room(self, units: int) -> UnitBank:
         """Return the bank with a table for at least so many units; itself if it has one."""

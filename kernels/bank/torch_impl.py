@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.bank.state import FETCHED, FREE, HAND, LOOKUP, NEVER, NOWHERE, UnitBank
+from kernels.bank.state import AGES, FETCHED, FREE, HAND, LOOKUP, NEVER, NOWHERE, UnitBank
 from kernels.rows import Bank, Slabs, split_by_slab, to_device
 from kernels.slab_facts import tensors_of
 
@@ -57,11 +57,10 @@ def _write(to: Tensor, places: Tensor, where: Tensor, number: Tensor) -> None:
 
 def _admit(bank: UnitBank, missing: Tensor, lookup: Tensor, stored: Tensor) -> None:
     """Give each missing unit the slot of another one, or a free one."""
-    begin = (lookup.long() * 40503 >> 4) if bank.policy == "random" else bank.facts[HAND]
-    slots = (begin + torch.arange(bank.slots, device=missing.device)) % bank.slots
+    slots = (bank.facts[HAND] + torch.arange(bank.slots, device=missing.device)) % bank.slots
     rank, used = bank.rank[slots], bank.used[slots] == lookup
-    ages = torch.stack([rank < lookup - age for age in bank.ages])
-    order = ages.int().argmax(dim=0).masked_fill(used, len(bank.ages)).argsort(stable=True)
+    ages = torch.stack([rank < lookup - age for age in AGES])
+    order = ages.int().argmax(dim=0).masked_fill(used, len(AGES)).argsort(stable=True)
     taken = slots[order[: len(missing)]]
     before = bank.owner[taken]
     _write(bank.table, before, before != FREE, before.new_full((), FREE))

@@ -67,9 +67,7 @@ TIGHT: dict[str, Method] = {
     "infinitehip-int8": make_method(
         "infinitehip", budget=208, stages="16:16:64:4 8:4:24:2", first_keep=32, store="int8", extend_always=True
     ),
-    "infllm-cached": make_method(
-        "infllm", budget=160, block=8, units=4, query_block=16, store="float32", cache=7, policy="frequency"
-    ),
+    "infllm-cached": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32", cache=7),
     "infinitehip-cached": make_method(
         "infinitehip",
         budget=160,

@@ -1,4 +1,4 @@
-"""The device bank: the same answers as without it, evictions of each policy, counters, refusals."""
+"""The device bank: the same answers as without it, evictions, counters, refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Method, Model, SettingsError, make_method
-from engine.parts.archive.bank import POLICIES
 from tests.engine.matrix import STATIC
 from tests.engine.reading import answer, next_logits, read
 
@@ -18,14 +17,13 @@ INFINITEHIP = make_method("infinitehip", budget=160, stages="16:16:64:4 8:4:24:2
 QUESTION = torch.tensor([1, 80, 81, 82, 2])
 
 
-def with_cache(method: Method, units: int, policy: str = "lru") -> Method:
-    return dataclasses.replace(method, **{"cache": units, "policy": policy})  # type: ignore[arg-type]
+def with_cache(method: Method, units: int) -> Method:
+    return dataclasses.replace(method, **{"cache": units})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("method", "units"), [(INFLLM, 5), (INFINITEHIP, 8), (INFLLM, 30)])
-def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: Method, units: int, policy: str) -> None:
-    plain, cached = read(model, method, ids), read(model, with_cache(method, units, policy), ids)
+def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: Method, units: int) -> None:
+    plain, cached = read(model, method, ids), read(model, with_cache(method, units), ids)
     expected = next_logits(model, method, plain.memory, QUESTION)
     assert torch.equal(next_logits(model, cached.method, cached.memory, QUESTION), expected)
     traffic = cached.usage().traffic
@@ -40,8 +38,6 @@ def test_an_answer_is_the_same_with_a_cache(model: Model, ids: Tensor, method: M
 def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
     with pytest.raises(SettingsError, match="A cache of 4 units cannot hold the 5 that one block"):
         with_cache(INFLLM, 4)
-    with pytest.raises(SettingsError, match="policy is one of lru, frequency, fifo, random"):
-        with_cache(INFLLM, 8, "newest")
 
 
 @pytest.mark.parametrize("name", ["infllm", "infinitehip"])

@@ -455,6 +455,20 @@ def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
     assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)
 
 
+def test_a_processor_slow_in_bfloat16_tells_keys_with_a_common_offset_apart(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernels.rows.fast_in_bfloat16", lambda device: False)
+    own, order = torch.zeros(HEADS, 200, SIZE), torch.randperm(200, generator=torch.Generator().manual_seed(1))
+    own[..., 0], own[..., 1] = 64.0, order / 8.0  # beside 4,096, bfloat16 knows no smaller steps than 32
+    tier = HostTier(model.spec, torch.bfloat16)
+    tier.append([own] * LAYERS, [own] * LAYERS, torch.arange(200, dtype=torch.int32))
+    q = torch.zeros(QUERY_HEADS, 1, SIZE)
+    q[..., :2] = torch.tensor([64.0, 1.0])
+    index, _, _ = tier.search(0, q, torch.tensor([200]), 8)
+    assert set(order[index[0, 0]].tolist()) == set(range(192, 200))
+
+
 def test_without_a_gpu_the_device_is_the_host(model: Model, ids: Tensor) -> None:
     settings = {"budget": 160, "top_k": 24, "store": "int8"}
     told = []

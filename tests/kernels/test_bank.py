@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.bank import POLICIES, UnitBank, reference, torch_impl
+from kernels.bank import UnitBank, reference, torch_impl
 from kernels.bank.state import NOWHERE
 from kernels.rows import Bank, ChannelScale, Slabs, dense
 from kernels.slab_facts import tensors_of
@@ -62,22 +62,23 @@ def lists(size: int, per_list: int, rounds: int) -> Iterator[tuple[Tensor, Tenso
 
 
 @pytest.mark.parametrize(
-    ("policy", "size", "per_list", "slots", "coding"),
+    ("by_attention", "size", "per_list", "slots", "coding"),
     [
-        ("lru", 8, 3, 6, Coding(torch.quint4x2)),
-        ("lru", 6, 4, 40, Coding(torch.int8)),
-        ("lru", 70, 1, 2, None),
-        *((policy, 8, 3, 8, None) for policy in POLICIES),
+        (False, 8, 3, 6, Coding(torch.quint4x2)),
+        (False, 6, 4, 40, Coding(torch.int8)),
+        (False, 70, 1, 2, None),
+        (False, 8, 3, 8, None),
+        (True, 8, 3, 8, None),
     ],
 )
 def test_hits_misses_and_rows_are_those_of_the_model(
-    policy: str, size: int, per_list: int, slots: int, coding: Coding | None
+    by_attention: bool, size: int, per_list: int, slots: int, coding: Coding | None
 ) -> None:
     from kernels.bank import kernel
 
     slabs = slabs_of(coding)
     rows = [dense(each, torch.float32) for each in slabs]
-    first = UnitBank.empty((slabs[0][0][0], slabs[1][0][0]), slots, size, 20, policy, torch.device(DEVICE))
+    first = UnitBank.empty((slabs[0][0][0], slabs[1][0][0]), slots, size, 20, by_attention, torch.device(DEVICE))
     banks, modules = [copied(first) for _ in range(3)], (reference, torch_impl, kernel)
     counts = [torch.zeros(2, dtype=torch.int64, device=DEVICE) for _ in banks]
     for starts, limits, stored in lists(size, per_list, 24):
@@ -90,7 +91,7 @@ def test_hits_misses_and_rows_are_those_of_the_model(
         attention = torch.rand(found[0].shape, generator=torch.Generator().manual_seed(stored)).to(DEVICE)
         wanted = (starts[..., None] + torch.arange(size, device=DEVICE)).flatten(1)
         for bank, at in zip(banks, found, strict=True):
-            if policy == "frequency":
+            if by_attention:
                 bank.attended(at - SINKS, wanted, attention)
             seen = at < NOWHERE
             assert torch.equal(seen, (starts < limits[:, None]).repeat_interleave(size, dim=1))
@@ -110,7 +111,7 @@ def test_hits_misses_and_rows_are_those_of_the_model(
 
 def test_a_unit_is_given_up_from_where_it_may_differ() -> None:
     keys, values = slabs_of(None)
-    bank = UnitBank.empty((keys[0][0], values[0][0]), 6, 8, 20, "lru", torch.device(DEVICE))
+    bank = UnitBank.empty((keys[0][0], values[0][0]), 6, 8, 20, False, torch.device(DEVICE))
     held, count = torch.tensor([ROWS], device=DEVICE), torch.zeros(2, dtype=torch.int64, device=DEVICE)
     starts, limits = torch.tensor([[0, 16, 40, 80]], device=DEVICE), torch.tensor([ROWS], device=DEVICE)
     torch_impl.bring(bank, starts, limits, keys, values, held, count, 0)

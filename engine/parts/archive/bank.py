@@ -2,14 +2,8 @@
 
 A unit is `size` entries of all KV heads of a layer: a memory unit of InfLLM or a last chunk of InfiniteHiP. Units that
 blocks of queries select are looked up by `kernels/bank`. Missing ones are copied from the host tier as they are stored,
-and replace units by one of these policies:
-
-| policy | gives up first |
-|---|---|
-| lru | the least recently used, by a clock that tells ages of 64, 16 and 4 look-ups apart |
-| frequency | the lowest decayed sum of attention (InfLLM, appendix, equation 1, d = 0.1), by the same clock |
-| fifo | the first that came |
-| random | any, from a random place on |
+and replace the least recently used units, by a clock that tells ages of 64, 16 and 4 look-ups apart. InfLLM's replace
+those with the lowest decayed sum of attention (its appendix, equation 1, d = 0.1), by the same clock.
 
 Entries of the host tier never change, so answers are the same with and without a bank.
 """
@@ -23,10 +17,10 @@ import torch
 from engine.models.spec import LayerSpec, ModelSpec
 from engine.parts.archive.host_tier import HostTier
 from engine.parts.archive.slabs import group_size_of
-from kernels.bank import POLICIES, UnitBank, unit_bytes, units_bytes
+from kernels.bank import UnitBank, unit_bytes, units_bytes
 from kernels.rows import Bank
 
-__all__ = ["POLICIES", "DeviceBank", "Line", "Traffic", "bank_bytes"]
+__all__ = ["DeviceBank", "Line", "Traffic", "bank_bytes"]
 
 SLOT_BYTES = 5 * 4  # beside the unit in it
 LAYER_BYTES = 5 * 4  # beside slots and table
@@ -76,7 +70,7 @@ class DeviceBank:
         spec: sizes of the layers that look far.
         units: units that fit.
         size: entries of a unit.
-        policy: which units leave first.
+        by_attention: whether units leave first that get the least attention; otherwise the least recently used.
         layers: tensors by layer, allocated when they are first needed.
         line: whose units are in the bank beyond those that all share.
         changes: how often slots have changed.
@@ -85,7 +79,7 @@ class DeviceBank:
     spec: ModelSpec
     units: int
     size: int
-    policy: str
+    by_attention: bool
     layers: dict[int, UnitBank] = field(default_factory=dict)
     line: Line | None = None
     changes: int = 0
@@ -147,7 +141,7 @@ class DeviceBank:
         known = self.layers.get(number)
         if known is None:
             units, latent = -(-max(room, expected) // self.size), self.spec.layers[number].latent
-            known = UnitBank.empty(like, self.units, self.size, units, self.policy, self.spec.device, latent)
+            known = UnitBank.empty(like, self.units, self.size, units, self.by_attention, self.spec.device, latent)
         self.layers[number] = known.with_room(-(-room // self.size))
         return self.layers[number]
 

@@ -313,7 +313,7 @@ class HostTier:
     def search(self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None) -> Found:
         """Find the `top` entries by dot product for each query; with a sketch, the best of its candidates.
 
-        Keys in bfloat16 are compared less exactly; see `search.py`.
+        Keys in bfloat16 may be compared less exactly; see `search.py`.
 
         Args:
             layer: number of the layer.

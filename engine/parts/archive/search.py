@@ -3,9 +3,9 @@
 It runs on the queries' device. Keys are copied to a GPU slab by slab, while earlier slabs are compared, so a search
 takes as long as the copy of the keys.
 
-Keys in bfloat16 are multiplied in that type and their products are rounded to it. Among entries within 0.4 % of the
-largest product, any may be chosen. Keys with a large common offset, as in models with biases, are thus told apart less
-well.
+Where a processor is fast in bfloat16, and on a GPU, keys in it are multiplied in that type and their products rounded
+to it. Among entries within 0.4 % of the largest product, any may be chosen. Keys with a large common offset, as in
+models with biases, are thus told apart less well.
 
 Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
@@ -31,6 +31,7 @@ from kernels.rows import Bank, Slabs, to_device
 
 SCORE_BYTES = 256 << 20  # limit for the scores of a search, exceeded only if one query in one slab needs more
 BLOCK = 64  # entries represented by their best score in the first step
+PAYS = 3  # times as many scores as those blocks have, from which on a CPU the first step saves time
 FEW = 512  # so few scores take little time, and are selected alike on all devices
 
 
@@ -166,9 +167,9 @@ def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: t
 def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """Return the highest `top` scores and their indices, both [HQ, T, top], from whole blocks [HQ, T, N].
 
-    They lie in the `top` blocks with the best maxima, so only those are sorted, if there are more.
+    They lie in the `top` blocks with the best maxima, so only those are sorted, if that pays.
     """
-    if scores.shape[2] <= top * BLOCK:
+    if scores.shape[2] <= top * BLOCK * (PAYS if scores.device.type == "cpu" else 1):
         return highest(scores, top)
     grid = scores.view(*scores.shape[:2], -1, BLOCK)
     _, chosen = highest(grid.amax(dim=3), min(top, grid.shape[2]))

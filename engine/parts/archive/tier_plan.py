@@ -131,7 +131,6 @@ def archive_footprint(
         saved_bytes=waiting_bytes(looking, dtype),
         host_saving_bytes=slab_bytes(looking, dtype, min(LARGEST_SLAB, far - mapped)),  # on its way to disk, or copied
         host_conversation_bytes=2 * begun if grows else 0,
-        work=Work(numbers_coded=looking.entry_width if group_size_of(dtype) > 1 else 0),
     )
 
 

@@ -71,10 +71,10 @@ class WindowSelector(Selector):
         self._fixed_blocks: dict[Any, QueryBlocks] = {}  # of fixed passes, by size and `_may_fit`
         self._whole: dict[int, VisibleRange] = {}  # by the number of rows
 
-    def use_bank(self, units: int, size: int, policy: str) -> None:
-        """Keep `units` units of `size` entries on the device; 0 for none."""
+    def use_bank(self, units: int, size: int, by_attention: bool = False) -> None:
+        """Keep `units` units of `size` entries on the device; 0 for none. by_attention: see `DeviceBank`."""
         if units:
-            bank = DeviceBank(self.archive.host.spec, units, size, policy)
+            bank = DeviceBank(self.archive.host.spec, units, size, by_attention)
             self.bank = BankUse(bank, self.archive, self.store.sinks)
 
     def picks(self) -> int:
@@ -372,7 +372,7 @@ class WindowSelector(Selector):
     def watches(self, layer: int) -> bool:
         """Tell whether the bank gives up the entries with the least attention."""
         banked = ("banked", layer) in self.store.pass_cache
-        return banked and self.bank is not None and self.bank.bank.policy == "frequency"
+        return banked and self.bank is not None and self.bank.bank.by_attention
 
     def attended(self, layer: int, attention: list[Tensor]) -> None:
         """Tell the bank how much attention its units got."""

@@ -65,7 +65,7 @@ def gathered_units(
     keys, values = slabs
     entries, place = sum(length for _, length in keys), starts.device
     like = keys[-1][0], values[-1][0]
-    bank = UnitBank.empty(like, units, size, -(-entries // size), "fifo", place)
+    bank = UnitBank.empty(like, units, size, -(-entries // size), False, place)
     stored = torch.full((1,), entries, dtype=torch.int64, device=place)
     traffic = torch.zeros(2, dtype=torch.int64, device=place)
     rows = bring(bank, starts, limits, keys, values, stored, traffic, first)
