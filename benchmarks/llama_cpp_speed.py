@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--methods", type=shared.words, default=["full"], help=f"{shared.SEPARATED} (default: full)")
     parser.add_argument("--tokens", type=shared.lengths, default=[1024, 4096], help="lengths (default: 1K,4K)")
     parser.add_argument("--rounds", type=shared.count, default=ROUNDS, help=f"measured in turn (default: {ROUNDS})")
-    parser.add_argument("--quantize", default="none", help="our weights: none, int8, int4 (default: none)")
+    parser.add_argument("--quantize", default="none", help="our weights: none, int8, int4 or blocks (default: none)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)

@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from app.formatting import Z
 from benchmarks import options as shared
 from benchmarks.gguf import own_logits
 from benchmarks.haystack import held_out_prose
 from benchmarks.report import named, publish, write
-from benchmarks.scoring import Z
 from engine import Model, load_model
 from engine.models.four_bits import in_four_bits
 

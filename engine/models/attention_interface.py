@@ -86,8 +86,10 @@ def _in_halves(x: Tensor, width: int) -> Tensor:
 def _attend_between(memory: AttentionMemory, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Let the memory attend between two graphs: see `LayerGraphs.run`."""
     if isinstance(memory, _Probe):
-        memory.note(module, getattr(module, "sliding_window", None), q.shape[-1])
-    return memory.attend(module.attention_layer, q, k, v, Scoring(module.scaling))
+        window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
+        memory.note(module, window, q.shape[-1])
+    softcap = getattr(module, "attn_logit_softcapping", None)
+    return memory.attend(module.attention_layer, q, k, v, Scoring(module.scaling, softcap))
 
 
 # No mask function is registered: masks are the memory's concern, and without one transformers makes none. Making one

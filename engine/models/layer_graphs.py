@@ -7,7 +7,9 @@ products if a pass has few tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,25 @@ from engine.models.packed_file import PackedFile
 from engine.models.placement import fast_in_bfloat16
 from engine.models.products import Session, product
 
-KINDS = frozenset({"gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "seed_oss", "smollm3"})  # `model_type`
+KINDS = {  # values of `model_type`
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "granite",
+    "llama",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "seed_oss",
+    "smollm3",
+}
 OPERATORS: dict[str, tuple[str, dict[str, float]]] = {
     "silu": ("QuickGelu", {"alpha": 1.0}),
     "gelu_tanh": ("FastGelu", {}),
 }
 
+FEW = 64  # tokens of a pass, below which PyTorch's attention is quicker with one thread between the graphs
 Attention = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -40,7 +55,12 @@ def is_known(network: PreTrainedModel) -> bool:
     base: Any = network.base_model
     linear = [each for each in base.layers.modules() if hasattr(each, "in_features")]
     in_blocks = all(isinstance(each, FileLinear) for each in linear)
-    return in_blocks and all(type(each.mlp.act_fn) in GATES for each in base.layers)
+    return in_blocks and all(type(_activation_of(each.mlp)) in GATES for each in base.layers)
+
+
+def _activation_of(mlp: Any) -> nn.Module:
+    found: nn.Module = mlp.activation_fn if hasattr(mlp, "activation_fn") else mlp.act_fn
+    return found
 
 
 class LayerGraphs:
@@ -70,6 +90,10 @@ class LayerGraphs:
         Returns:
             Hidden states [T, hidden] after the last norm.
         """
+        with _one_thread() if len(ids) < FEW else nullcontext():
+            return self._run(ids, attention)
+
+    def _run(self, ids: Tensor, attention: Attention) -> Tensor:
         tokens = len(ids)
         embedded: Tensor = self._base.embed_tokens(ids) * getattr(self._base, "embedding_multiplier", 1.0)
         *projected, stream = self._sessions[0].run(embedded.float().numpy())
@@ -80,6 +104,17 @@ class LayerGraphs:
             attended = attention(module, q, k, v).float().numpy()
             *projected, stream = session.run(attended.swapaxes(0, 1).reshape(tokens, -1), stream)
         return torch.from_numpy(stream).to(embedded.dtype)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let PyTorch compute with one thread: where its others wait for work, they take the cores of ONNX Runtime's."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Builder:
@@ -101,19 +136,17 @@ class _Builder:
         if before is None:
             stream = graph.input(width)
         else:
-            attended = graph.input(before.self_attn.o_proj.in_features)
-            stream = self._added(before, graph.input(width), self._linear(before.self_attn.o_proj, attended))
-            x = self._norm(before.post_attention_layernorm, stream)
-            operator, facts = OPERATORS[GATES[type(before.mlp.act_fn)]]
-            gate = graph.node(operator, self._linear(before.mlp.gate_proj, x), domain=MICROSOFT, **facts)
-            inner = graph.node("Mul", gate, self._linear(before.mlp.up_proj, x))
-            stream = self._added(before, stream, self._linear(before.mlp.down_proj, inner))
+            x = self._linear(before.self_attn.o_proj, graph.input(before.self_attn.o_proj.in_features))
+            stream = graph.input(width)
+            around = hasattr(before, "pre_feedforward_layernorm")  # some models normalise outputs too
+            stream = self._added(before, stream, self._norm(before.post_attention_layernorm, x) if around else x)
+            x = self._norm(before.pre_feedforward_layernorm if around else before.post_attention_layernorm, stream)
+            x = self._mlp(before.mlp, x)
+            stream = self._added(before, stream, self._norm(before.post_feedforward_layernorm, x) if around else x)
         if after is None:
             stream = self._norm(self._base.norm, stream)
         else:
-            x = self._norm(after.input_layernorm, stream)
-            for name in ("q", "k", "v"):
-                self._project(after.self_attn, name, x)
+            self._project(after.self_attn, self._norm(after.input_layernorm, stream))
         graph.output(stream, width)
         return Session(graph)
 
@@ -123,14 +156,37 @@ class _Builder:
             x = self._graph.node("Mul", x, self._graph.constant(np.array([factor], np.float32)))
         return self._graph.node("Add", stream, x)
 
-    def _project(self, attention: Any, name: str, x: str) -> None:
-        """Add queries, keys or values as an output; some models normalise queries and keys."""
-        graph, layer = self._graph, getattr(attention, f"{name}_proj")
-        found, norm = self._linear(layer, x), getattr(attention, f"{name}_norm", None)
-        if norm is not None:
-            heads = graph.node("Reshape", found, self._shape(-1, attention.head_dim))
-            found = graph.node("Reshape", self._norm(norm, heads), self._shape(-1, layer.out_features))
-        graph.output(found, layer.out_features)
+    def _mlp(self, mlp: Any, x: str) -> str:
+        if hasattr(mlp, "gate_up_proj"):
+            gate, up = self._columns(self._linear(mlp.gate_up_proj, x), [mlp.down_proj.in_features] * 2)
+        else:
+            gate, up = self._linear(mlp.gate_proj, x), self._linear(mlp.up_proj, x)
+        operator, facts = OPERATORS[GATES[type(_activation_of(mlp))]]
+        gated = self._graph.node(operator, gate, domain=MICROSOFT, **facts)
+        return self._linear(mlp.down_proj, self._graph.node("Mul", gated, up))
+
+    def _project(self, attention: Any, x: str) -> None:
+        """Add queries, keys and values as outputs; some models normalise queries and keys."""
+        queries = attention.o_proj.in_features
+        sizes = [queries, *[queries // attention.num_key_value_groups] * 2]
+        if hasattr(attention, "qkv_proj"):
+            parts = self._columns(self._linear(attention.qkv_proj, x), sizes)
+        else:
+            parts = [self._linear(getattr(attention, f"{name}_proj"), x) for name in "qkv"]
+        for name, found, size in zip("qkv", parts, sizes, strict=True):
+            norm = getattr(attention, f"{name}_norm", None)
+            if norm is not None:
+                heads = self._graph.node("Reshape", found, self._shape(-1, attention.head_dim))
+                found = self._graph.node("Reshape", self._norm(norm, heads), self._shape(-1, size))
+            self._graph.output(found, size)
+
+    def _columns(self, x: str, sizes: Sequence[int]) -> list[str]:
+        """Return neighbouring columns of x: so many for each."""
+        ends = itertools.accumulate(sizes)
+        return [
+            self._graph.node("Slice", x, self._shape(end - size), self._shape(end), self._shape(1))
+            for size, end in zip(sizes, ends, strict=True)
+        ]
 
     def _shape(self, *sizes: int) -> str:
         return self._graph.constant(np.array(sizes))

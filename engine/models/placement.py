@@ -8,6 +8,7 @@ import torch
 from transformers import PretrainedConfig
 
 from engine.errors import SettingsError
+from kernels.choice import fast_in_bfloat16 as fast_in_bfloat16  # rooms above read it here
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # the values of STOCKPOT_DTYPE, beside auto
 WIDE = 512  # least hidden size whose gain from bfloat16 on a CPU exceeds the cost of conversions
@@ -47,9 +48,3 @@ def dtype_on(place: torch.device, config: PretrainedConfig) -> torch.dtype:
         return torch.bfloat16 if wide and fast_in_bfloat16(place) else torch.float32
     own = config.dtype if isinstance(config.dtype, torch.dtype) else None
     return own if own in (torch.bfloat16, torch.float16) else torch.bfloat16
-
-
-def fast_in_bfloat16(device: torch.device) -> bool:
-    """Return whether a device is a CPU that multiplies matrices in bfloat16 much faster than in float32."""
-    able = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))

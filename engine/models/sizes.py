@@ -168,7 +168,7 @@ class ModelSizes:
             beside = self.in_file.linear_bytes + (self.in_file.head_bytes if self.in_file.head_apart else 0)
             beside += IN_SESSIONS * len(self.linear)
             return (self.other - self.in_file.embeddings) * size + beside + self.expert_bytes(quantize)
-        head = 0 if self.tied else self.head_bytes(quantize)
+        head = 0 if self.tied and not self.head_in_eight_bits(quantize) else self.head_bytes(quantize)
         plain = self.other * size
         return plain + head + self.linear_bytes(quantize) + self.expert_bytes(quantize)
 
@@ -176,10 +176,16 @@ class ModelSizes:
         """Return whether the head keeps its type."""
         return quantize != "int4" or self.tied or not fits(self.vocabulary, self.hidden)
 
+    def head_in_eight_bits(self, quantize: str) -> bool:
+        """Return whether products with the head are in 8 bits: a copy, if it is the embeddings."""
+        return quantize in INTEGERS and self.spec.device.type == "cpu" and fits(self.vocabulary, self.hidden)
+
     def head_bytes(self, quantize: str) -> int:
         """Return the bytes of the head, which every token of an answer is multiplied with."""
         if quantize == AS_STORED:
             return self.in_file.head_bytes
+        if self.head_in_eight_bits(quantize):
+            return products.packed_bytes(self.vocabulary, self.hidden, 8, products.coarse(self.hidden))
         if self.head_is_plain(quantize):
             return self.head * self.spec.dtype.itemsize
         return layer_bytes(quantize, self.vocabulary, self.hidden, self.spec.dtype.itemsize)
@@ -223,7 +229,8 @@ class ModelSizes:
         layers are packed one by one.
         """
         if quantize in INTEGERS and self.spec.device.type == "cpu":
-            return self.weight_bytes("none")
+            head = self.head_bytes(quantize) + PACKING * products.AT_ONCE if self.head_in_eight_bits(quantize) else 0
+            return self.weight_bytes("none") + head
         if quantize == AS_STORED:
             return self.weight_bytes(quantize) + PACKING * products.AT_ONCE
         if quantize in INTEGERS:

@@ -99,6 +99,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "phi2": ("phi2", "phi", {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}),
     "phi3": ("phi3", "phi3", {}),
+    "phi3-window": ("phi3", "phi3", {"sliding_window": 16}),
     "phi3-longrope": ("phi3", "phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
     "granite": ("granite", "granite", SCALED),
     "granitemoe": ("granitemoe", "granitemoe", {**SCALED, **LOCAL}),

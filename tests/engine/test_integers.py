@@ -14,7 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine import SettingsError, load_model, read_config
 from engine.models.four_bits import GROUP, TILE, in_four_bits
-from engine.models.integers import INTEGERS, IntegerLinear, fits, in_integers, layer_bytes
+from engine.models.integers import DIRECT, INTEGERS, Head, IntegerLinear, fits, in_integers, layer_bytes
+from engine.models.products import coarse, packed_bytes
 from engine.models.sizes import model_sizes, sizes_of
 from tests.engine.checkpoints import saved
 
@@ -44,7 +45,8 @@ def test_products_are_those_of_rounded_weights(kind: str, rows: int, dtype: torc
         rounded = stood_for(*in_four_bits(weight))
     expected = x.float() @ rounded.T + linear.bias.detach().float()
     error = (found.float() - expected).norm() / expected.norm()
-    assert error < (0.01 if kind == "int4" or dtype == torch.bfloat16 else 1e-5)  # of int4 in bfloat16
+    in_bfloat16 = kind == "int4" or dtype == torch.bfloat16 or 2 * rows <= DIRECT
+    assert error < (0.01 if in_bfloat16 else 1e-5)
 
 
 def test_four_bits_lose_less_where_they_are_fitted() -> None:
@@ -59,9 +61,8 @@ def test_four_bits_lose_less_where_they_are_fitted() -> None:
 @pytest.mark.parametrize("kind", INTEGERS)
 def test_a_loaded_model_takes_what_is_planned(kind: str) -> None:
     plain, packed = load_model(POCKET, "cpu"), load_model(POCKET, "cpu", quantize=kind)
-    held = [*packed.network.parameters(), *(b for each in layers(packed.network) for b in each.buffers())]
     sizes = model_sizes(read_config(POCKET), packed.spec.dtype)
-    assert sum(each.nbytes for each in held) == sizes.weight_bytes(kind)
+    assert held_bytes(packed.network) == sizes.weight_bytes(kind)
     assert sizes_of(packed.network, packed.spec).weight_bytes(kind) == sizes.weight_bytes(kind)
     assert len(layers(packed.network)) == len(sizes.linear)
     embeddings = packed.network.get_input_embeddings().weight
@@ -69,15 +70,37 @@ def test_a_loaded_model_takes_what_is_planned(kind: str) -> None:
     assert packed.fingerprint != plain.fingerprint
 
 
-def test_a_head_is_in_four_bits_unless_it_is_the_embeddings() -> None:
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_a_head_is_multiplied_in_eight_bits_and_embeddings_are_looked_up_as_they_are(kind: str, tied: bool) -> None:
+    torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 1}
-    for tied in (True, False):
-        config = LlamaConfig(vocab_size=272, tie_word_embeddings=tied, **sizes)  # type: ignore[arg-type]
-        network: Any = LlamaForCausalLM(config)
-        in_integers(network, "int4", torch.device("cpu"), network.lm_head, (), {})
-        assert isinstance(network.lm_head, IntegerLinear) != tied
-        held = [*network.parameters(), *(b for each in layers(network) for b in each.buffers())]
-        assert sum(each.nbytes for each in held) == model_sizes(config, torch.float32).weight_bytes("int4")
+    config = LlamaConfig(vocab_size=272, tie_word_embeddings=tied, **sizes)  # type: ignore[arg-type]
+    network: Any = LlamaForCausalLM(config)
+    head, embeddings = network.lm_head.weight.detach().clone(), network.get_input_embeddings().weight.detach().clone()
+    in_integers(network, kind, torch.device("cpu"), network.lm_head, (), {})
+    assert isinstance(network.lm_head, Head)
+    x = torch.randn(5, 64)
+    error = (network.lm_head(x) - x @ head.T).norm() / (x @ head.T).norm()
+    assert 0.0 < error < 0.02
+    assert torch.equal(network.get_input_embeddings().weight, embeddings)
+    assert held_bytes(network) == model_sizes(config, torch.float32).weight_bytes(kind)
+
+
+def test_on_a_gpu_a_head_is_in_four_bits_unless_it_is_the_embeddings() -> None:
+    for tied, head in ((True, nn.Linear), (False, IntegerLinear)):
+        with FakeTensorMode():
+            config = LlamaConfig(vocab_size=272, hidden_size=64, tie_word_embeddings=tied, num_hidden_layers=0)
+            network: Any = LlamaForCausalLM(config)
+            in_integers(network, "int4", torch.device("meta"), network.lm_head, (), {})
+        assert type(network.lm_head) is head
+
+
+def held_bytes(network: Any) -> int:
+    """Return the bytes of all parameters, of the codes of integer layers, and of what is held of the head."""
+    tensors = [*network.parameters(), *(b for each in layers(network) for b in each.buffers())]
+    rows, columns = network.lm_head.out_features, network.lm_head.in_features
+    return sum(each.nbytes for each in tensors) + packed_bytes(rows, columns, 8, coarse(columns))
 
 
 def layers(network: nn.Module) -> list[IntegerLinear]:

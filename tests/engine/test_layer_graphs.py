@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from gguf import GGMLQuantizationType
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine import Method, Model, load_model
 from engine.models import products
-from engine.models.layer_graphs import KINDS
+from engine.models.layer_graphs import FEW, KINDS, LayerGraphs
 from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
@@ -37,14 +37,38 @@ def test_graphs_compute_what_layers_do(name: str, tmp_path: Path, monkeypatch: p
     model = tiny(name, tmp_path, monkeypatch)
     found = [logits(model, tokens) for tokens in (1, 40)]
     assert model.network.layer_graphs is not None
+    plain = load_model(tmp_path / "model.gguf", "cpu", torch.float32, "none")
+    assert [each.sliding_window for each in model.spec.layers] == [each.sliding_window for each in plain.spec.layers]
     model.network.layer_graphs = None
     for each, tokens in zip(found, (1, 40), strict=True):
         torch.testing.assert_close(each, logits(model, tokens), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["phi3", "gemma3"])
+@pytest.mark.parametrize("name", ["olmo2", "starcoder2"])
 def test_other_models_compute_layer_by_layer(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiny(name, tmp_path, monkeypatch).network.layer_graphs is None
+
+
+def test_attention_of_few_tokens_takes_one_thread_of_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pools of threads waited for each other: answers of two threads took three times as long as of one."""
+    model = tiny("qwen2", tmp_path, monkeypatch)
+    graphs, layers = model.network.layer_graphs, len(model.spec.layers)
+    assert isinstance(graphs, LayerGraphs)
+    threads = list[int]()
+
+    def attention(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        threads.append(torch.get_num_threads())
+        return q
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for tokens in (1, FEW):
+            graphs.run(torch.zeros(tokens, dtype=torch.long), attention)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(usual)
+    assert threads == [1] * layers + [2] * layers
 
 
 @pytest.mark.parametrize("method", [TIGHT[each] for each in ("full", "exact", "locret", "recall")])
