@@ -120,6 +120,11 @@ class Memory:
         """True if `uncounted` tokens may share a pass with counted ones."""
         return self.evictor.in_order and (self.selector is None or self.selector.counts_parts)
 
+    @property
+    def keeps_all(self) -> bool:
+        """True if no entry is ever evicted or looked up, so that a pass may keep any number of its first tokens."""
+        return self.store.keeps_all and self.selector is None and type(self.evictor) is Evictor
+
     def reserve(self, tokens: int) -> None:
         """Prepare for a text of `tokens` tokens in all. May be called again for a text that goes on."""
         self.store.reserve(tokens)
@@ -194,7 +199,8 @@ class Memory:
         # A catalyst's attention is no question's
         counts = self.mass is not None and not catalyst and uncounted < q.shape[1]
         uncounted = uncounted if counts else 0
-        output, attention = attend(segments, scoring, observed or watches or counts, uncounted)
+        apart = counts and self.mass is not None and self.mass.holds
+        output, attention = attend(segments, scoring, observed or watches or counts, uncounted, apart)
         if observed:
             kept = attention[0].shape[2] - self.evictor.catalyst_tokens
             self.evictor.observe(number, attention[0][:, 0, :kept])
@@ -207,12 +213,14 @@ class Memory:
                     self.mass.add(counted.mass_rows, given)
         return output
 
-    def end_pass(self, novelty: Tensor | None = None) -> None:
+    def end_pass(self, novelty: Tensor | None = None, kept: int | None = None) -> None:
         """Keep the tokens of the pass, but for a catalyst's.
 
-        novelty: -log p of each [T], for methods that ask for it.
+        Args:
+            novelty: -log p of each [T], for methods that ask for it.
+            kept: how many of the first tokens to keep, where the memory `keeps_all`; None for all.
         """
-        tokens = self.store.tokens - self.evictor.catalyst_tokens
+        tokens = self.store.tokens - self.evictor.catalyst_tokens if kept is None else kept
         if self.selector:
             self.selector.before_end()
         self.store.end_pass(novelty, tokens)

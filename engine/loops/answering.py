@@ -35,7 +35,7 @@ from engine.parts.sources import passages
 from engine.records import Answer, AnswerPiece
 from engine.sampling import Sampling
 
-DRAFT = 32  # pieces of a first answer, about a token each
+BEGINNING = 32  # pieces of a first answer, about a token each
 TRUSTED = 0.2  # least sureness at which it goes on; fitted on the questions of `benchmarks/suite`
 PASSAGES = 3  # read again for a question; a small model answers better from three than from six
 WIDE = 16  # passages that begin an answer where the memory does not show the whole text
@@ -55,12 +55,14 @@ class ReadText:
         ids: int64 [T].
         finder: made for these tokens, or for a text that begins with them.
         named: int64 [N], ascending tokens of the text that a person named, to answer from these alone. None for all.
+        pinned: int64 [N], ascending tokens that are read beside what is found or named. None for none.
         by_words: whether words alone lead to places, because the model is so small that what it looks at does not.
     """
 
     ids: Tensor
     finder: Finder
     named: Tensor | None = None
+    pinned: Tensor | None = None
     by_words: bool = False
 
     def find(self, question: str, most: int, attention: Sequence[tuple[Tensor, float]] = ()) -> list[range]:
@@ -91,9 +93,12 @@ def answer_from_text(
         OutOfMemory: the passages do not fit beside the memory.
     """
     started, begun = time.perf_counter(), ""
+    options = replace(options, text_ids=text.ids)
     places: list[range] = []
     if text.named is not None:
         places = named_places(text, text.named, question)
+    elif text.pinned is not None and text.finder.words.leads(question):
+        places = _searched(conversation, question, text, PASSAGES)
     elif len(text.ids) > SHORT and text.finder.words.leads(question):
         if text.by_words:
             places = joined(text.find(question, PASSAGES))
@@ -101,6 +106,8 @@ def answer_from_text(
             return
         else:
             places, begun = first
+    if text.pinned is not None and (text.named is not None or text.finder.words.leads(question)):
+        places = joined([*places, *runs(text.pinned[:LONGEST_READ_AGAIN])])
     if not places:
         yield from conversation.ask(question, sampling, options)
         return
@@ -117,7 +124,7 @@ def _begin(
         None if it was given; otherwise the places that it leads to, and what the memory said.
     """
     started = time.perf_counter()
-    wide = [] if conversation.memory.shows(len(text.ids)) else _searched(conversation, question, text)
+    wide = [] if conversation.memory.shows(len(text.ids)) else _searched(conversation, question, text, WIDE)
     alone = _Alone(conversation, question, text, joined(wide), options) if wide else None
     reasons = conversation.model.chat.marks and sampling.max_reasoning and sampling.json_schema is None
     quick = replace(sampling, max_reasoning=0)
@@ -132,14 +139,14 @@ def _begin(
     return joined(found), "" if alone else first.text
 
 
-def _searched(conversation: Conversation, question: str, text: ReadText) -> list[range]:
-    """Return the passages that begin an answer, best first.
+def _searched(conversation: Conversation, question: str, text: ReadText, most: int) -> list[range]:
+    """Return the passages that words lead to, best first.
 
     A question with a single telling word ("How old is she?") goes on from the answer before it, whose words count too.
     """
     if conversation.said and len(text.finder.words.known(question)) < 2:
         question = f"{question} {conversation.model.decode(conversation.said[-1])}"
-    found = text.find(question, WIDE)
+    found = text.find(question, most)
     return [each for each, tokens in zip(found, accumulate(map(len, found)), strict=True) if tokens <= READ_WIDE]
 
 
@@ -150,8 +157,14 @@ class _Alone:
         self, conversation: Conversation, question: str, text: ReadText, places: list[range], options: AskOptions
     ) -> None:
         """Read the passages."""
-        self._conversation, self._question, self._places, self._options = conversation, question, places, options
-        self.answering = Conversation(read_alone(conversation.context, text.ids, places, options.on_pass))
+        self._conversation, self._question, self._places = conversation, question, places
+        self._options = replace(options, text_ids=torch.cat([text.ids[each.start : each.stop] for each in places]))
+
+        def on_pass(done: int, total: int) -> None:
+            options.on_passages(done, total)
+            options.on_pass()
+
+        self.answering = Conversation(read_alone(conversation.context, text.ids, places, on_pass))
 
     def ask(self, sampling: Sampling) -> Generator[AnswerPiece | Answer]:
         """Ask them; yield as `Conversation.ask` does."""
@@ -212,7 +225,7 @@ class _Begun:
         self._told: list[AnswerPiece | Answer] = []
         for event in self._events:
             self._told.append(event)
-            if isinstance(event, Answer) or len(self._told) == DRAFT:
+            if isinstance(event, Answer) or len(self._told) == BEGINNING:
                 break
         self.text = "".join(each.text for each in self._told if isinstance(each, AnswerPiece))
 
@@ -262,7 +275,7 @@ def joined(places: list[range]) -> list[range]:
     return found
 
 
-def read_alone(context: Context, ids: Tensor, places: list[range], on_pass: Callable[[], None]) -> Context:
+def read_alone(context: Context, ids: Tensor, places: list[range], on_pass: Callable[[int, int], None]) -> Context:
     """Return a context that has read nothing but these places of a text, all of them with full attention.
 
     Its tokens keep their positions in the text as their source, so answers from it name places of the text.
@@ -271,7 +284,8 @@ def read_alone(context: Context, ids: Tensor, places: list[range], on_pass: Call
         context: of the whole text; gives the model.
         ids: int64 [T], the text.
         places: its tokens to read.
-        on_pass: called after each pass. An exception of it ends the reading.
+        on_pass: called before the first pass and after each, with the tokens that are read and all of them. An
+            exception of it ends the reading.
     """
     model, method = context.model, make_method("full")
     gap = model.encode(GAP).ids
@@ -280,8 +294,10 @@ def read_alone(context: Context, ids: Tensor, places: list[range], on_pass: Call
         tokens += [ids[each.start : each.stop], gap]
         source += [torch.arange(each.start, each.stop, dtype=torch.int32), no_source(len(gap))]
     memory = new_memory(model, method)
-    memory.reserve(sum(map(len, tokens)))
+    total = sum(map(len, tokens))
+    memory.reserve(total)
+    on_pass(0, total)
     chunk = default_chunk(model.device.type == "cpu")
     for _ in feed(model, method, memory, torch.cat(tokens), torch.cat(source), chunk):
-        on_pass()
+        on_pass(memory.seen, total)
     return Context(model, method, memory, context.source_tokens)

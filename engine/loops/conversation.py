@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import time
 from collections.abc import Callable, Generator
 from typing import Any
@@ -12,6 +14,7 @@ from torch import Tensor
 from engine.json_grammar import JsonAnswer
 from engine.loops.ask_options import AskOptions
 from engine.loops.context import Context, restore
+from engine.loops.drafts import DraftedPasses, Drafts
 from engine.loops.passes import feed
 from engine.loops.reader import default_chunk
 from engine.loops.stop_texts import displayable, until_stop, whole_characters
@@ -135,7 +138,8 @@ class Conversation:
         sentences = None if options.sentence_end is None else Sentences(self.mass, options.sentence_end, usual)
         hidden = self.feed(prompt[begin:], on_pass=on_pass)
         self.model.record(self.memory)
-        logits = self._predicted(hidden, grammar)
+        logits = self._predicted(self.model.logits(hidden), grammar)
+        passes = self._drafted_passes(prompt, options)
         token = choose(logits, sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
@@ -176,7 +180,7 @@ class Conversation:
                 for each in chat.closing():
                     speech.add(each)
                     coming.append(each)
-            logits = self._predicted(self.feed(coming, repeated=True), grammar)
+            logits = self._predicted(passes.logits(coming), grammar)
             if (kept := options.repetition_start(said)) is not None:
                 reason = "repetition"
                 break
@@ -184,6 +188,7 @@ class Conversation:
                 break
             generated.append(token)
             token = choose(penalize(logits, generated, sampling.repetition_penalty), sampling, generator)
+        passes.end()
         speech.end()
         completed = grammar.closing() if grammar and reason != "stop" else []
         speech.said += completed
@@ -307,12 +312,18 @@ class Conversation:
             on_pass()
         return hidden[-1] if ids else hidden
 
-    def _predicted(self, hidden: Tensor, grammar: JsonAnswer | None = None) -> Tensor:
+    def _drafted_passes(self, prompt: list[int], options: AskOptions) -> DraftedPasses:
+        """Return the passes of an answer to this prompt; drafts are copied from the text, or later from the chat."""
+        chat = torch.tensor([*itertools.chain(*self.said), *prompt])
+        text = chat[:0] if options.text_ids is None else options.text_ids
+        feed = functools.partial(self.feed, repeated=True)
+        return DraftedPasses(self.model, self.memory, self.mass, feed, Drafts([text, chat]))
+
+    def _predicted(self, logits: Tensor, grammar: JsonAnswer | None = None) -> Tensor:
         """Return logits [vocabulary] for the next token, and keep them for a method that measures novelty.
 
         grammar: sets the logits of tokens that cannot come next to -inf.
         """
-        logits = self.model.logits(hidden)
         self.memory.predicted = logits if self.method.needs_novelty() else None
         return grammar.masked(logits) if grammar else logits
 

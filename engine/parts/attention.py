@@ -193,7 +193,7 @@ def causal_range(queries: int, keys: int, window: int | None, device: torch.devi
 
 
 def attend(
-    segments: list[Segment], scoring: Scoring, watched: bool = False, unwatched: int = 0
+    segments: list[Segment], scoring: Scoring, watched: bool = False, unwatched: int = 0, apart: bool = False
 ) -> tuple[Tensor, list[Tensor]]:
     """Attend to all segments in one softmax. Every query must see a key in one of them: its own, at least.
 
@@ -202,6 +202,7 @@ def attend(
         scoring: of the layer.
         watched: whether attention per key is wanted.
         unwatched: first queries whose attention it leaves out.
+        apart: whether attention per key is that of each query, [HQ, T, N].
 
     Returns:
         The output [HQ, T, D], and the attention per key of each segment (empty unless watched).
@@ -210,8 +211,9 @@ def attend(
         only = segments[0]
         if isinstance(only, SharedKeys) and (output := fused(only, scoring.scaling)) is not None:
             return output, []
-    if sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
-        return _written_out(segments, scoring, watched, unwatched)
+    few = sum(segment.logit_bytes() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES
+    if few or apart:
+        return _written_out(segments, scoring, watched, unwatched, apart)
     output, total = merged([segment.attend(scoring) for segment in segments])
     if scoring.sink is not None:
         whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
@@ -231,7 +233,7 @@ def merged(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _written_out(
-    segments: list[Segment], scoring: Scoring, watched: bool, unwatched: int
+    segments: list[Segment], scoring: Scoring, watched: bool, unwatched: int, apart: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """Attend by one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
     logits = [segment.logits(scoring) for segment in segments]
@@ -243,8 +245,11 @@ def _written_out(
     output = segments[0].weighted_values(pieces[0])
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
         output = output + segment.weighted_values(piece)
+    if not watched:
+        return output, []
+    pieces = [piece[:, unwatched:] for piece in pieces]
     each = zip(segments, pieces, strict=True)
-    return output, [segment.summed(piece[:, unwatched:]) for segment, piece in each] if watched else []
+    return output, [*pieces] if apart else [segment.summed(piece) for segment, piece in each]
 
 
 def fused(segment: SharedKeys, scaling: float) -> Tensor | None:

@@ -30,6 +30,7 @@ class AttentionMass:
         self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the first: not in the source
         self._waiting: dict[tuple[torch.Size, ...], list[tuple[Tensor, Tensor]]] = {}  # by shape
         self._num_waiting = 0  # numbers in them
+        self._due: range | None = None  # queries of a held pass that are to be added; None where no pass is held
 
     @property
     def total(self) -> Tensor:
@@ -40,7 +41,29 @@ class AttentionMass:
     def clear(self) -> None:
         """Set all sums to zero, at the same address."""
         self._forget_waiting()
+        self._due = None
         self.sums.zero_()
+
+    def hold(self) -> None:
+        """Let the queries of the next pass wait for `count`, until `release`: some may be left out."""
+        self.flush()
+        self._due = range(0)
+
+    def count(self, queries: int) -> None:
+        """Count so many more queries of a held pass, in their order."""
+        assert self._due is not None, "no pass is held"
+        self._due = range(self._due.start, self._due.stop + queries)
+
+    def release(self) -> None:
+        """Leave out the queries of a held pass that have not been counted."""
+        self.flush()
+        self._forget_waiting()
+        self._due = None
+
+    @property
+    def holds(self) -> bool:
+        """True if queries of the pass wait, each for itself."""
+        return self._due is not None
 
     def add(self, rows: Tensor, probability: Tensor) -> None:
         """Add the probability that fell on rows of the sums.
@@ -50,10 +73,11 @@ class AttentionMass:
 
         Args:
             rows: int (`mass_rows`), broadcastable to `probability`, or [H, 1, 1, N], those of each KV head.
-            probability: float32 [HQ, NB, N].
+            probability: float32 [HQ, NB, N]; [HQ, T, N] in a held pass.
         """
         if rows.dim() == 4:
             probability = probability.view(len(rows), -1, *probability.shape[1:])
+            probability = probability.sum(dim=1, keepdim=True) if self.holds else probability
         else:
             rows = rows.view(*(1,) * (probability.dim() - rows.dim()), *rows.shape)
         self._waiting.setdefault((rows.shape, probability.shape), []).append((rows, probability))
@@ -62,12 +86,19 @@ class AttentionMass:
             self.flush()
 
     def flush(self) -> None:
-        """Add all that waits to the sums. The last layer of a pass asks for it."""
+        """Add to the sums what waits: of a held pass, what has been counted. The last layer of a pass asks for it."""
+        due = self._due
+        if due is not None and not due:
+            return
         for alike in self._waiting.values():
-            rows, probability = (torch.stack(each) for each in zip(*alike, strict=True))
+            each = alike if due is None else [(rows, given[..., due.start : due.stop, :]) for rows, given in alike]
+            rows, probability = (torch.stack(tensors) for tensors in zip(*each, strict=True))
             summed = probability.sum_to_size(rows.shape).reshape(-1)
             self.sums.index_add_(0, rows.reshape(-1).to(self.sums.device), summed.to(self.sums))
-        self._forget_waiting()
+        if due is None:
+            self._forget_waiting()
+        else:
+            self._due = range(due.stop, due.stop)
 
     def save(self) -> Tensor:
         """Return a copy of the sums, for `restore`."""

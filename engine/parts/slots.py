@@ -98,6 +98,7 @@ class SlotStore(Store):
         if quantization is not None:
             check_quantization(spec, quantization.kind)
         self.capacity = capacity
+        self.keeps_all = capacity is None
         self.share = share
         split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
         self.heads = [heads for layer in split for heads in layer]  # of each slots

@@ -38,6 +38,8 @@ class Store(ABC):
     change, so that the pass can be recorded.
     """
 
+    keeps_all = False  # whether entries stay, however many there are
+
     def __init__(self, spec: ModelSpec) -> None:
         """Start empty, for a model like `spec`."""
         self.spec = spec

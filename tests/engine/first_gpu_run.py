@@ -1,49 +1,23 @@
 """Measured figures of the first GPU run, to compare plans with: an H200 held to 24 GiB, Llama-3.1-8B's shape in NF4.
 
-PyTorch 2.11, Triton 3.6, bitsandbytes 0.50; noise for weights and text. The kernels of a layer in each pass are those
-of that run's code, counted afterwards. Later code needs fewer.
+PyTorch 2.11, Triton 3.6, bitsandbytes 0.50; noise for weights and text. Later code takes fewer kernels.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from engine.planning.counts import LAUNCHED, Counts, Requests
 from engine.planning.rates import Rates
 
-CODING_THEN = 71e-6  # seconds in which the host put a token of 65,536 numbers into 4 bits, which a GPU does today
-APPENDING_THEN = 3.5  # small operations more than today that putting one key or value of a token home took in codes
 PASS_THEN = {"infinitehip": 960}  # tokens of a pass, where it may be longer today
-LAUNCHED_THEN = 11.0  # small operations that a launch took the host, of which most are saved today
 
 
 def rates(operation_sec: float) -> Rates:
     """Return the rates of the machine. Its host had two speeds, in two runs of the check."""
-    return Rates(
-        *(6.5e14, 4.0e12, 5.38e10, 2e12, 2e11, operation_sec),
-        node_sec=3.4e-6,
-        packed_share=1.5e12 / 4.0e12,
-    )
-
-
-def counts(reading: tuple[int, int], token: tuple[int, int], recorded: tuple[int, int] = (0, 0)) -> Counts:
-    """Return the requests of that run's code: kernels of PyTorch and launches of its own."""
-    asked = (Requests(kernels, round(launches * LAUNCHED_THEN / LAUNCHED)) for kernels, launches in (reading, token))
-    return Counts(*asked, Requests(*recorded))
+    return Rates(6.5e14, 4.0e12, 5.38e10, 2e12, 2e11, operation_sec)
 
 
 FIRST, SECOND = rates(9.39e-6), rates(11.7e-6)
-COUNTS = {
-    "truncate": counts((44, 1), (50, 3), (64, 3)),
-    "full": counts((44, 1), (50, 3), (64, 3)),
-    "locret": counts((60, 2), (56, 3), (71, 3)),
-    "streaming": counts((70, 2), (69, 4), (80, 5)),
-    "infinitehip": counts((177, 5), (95, 5)),
-    "infllm": counts((143, 3), (148, 5)),
-    "exact": counts((60, 2), (180, 8)),  # 44 of a token on the host
-    "exact-sketched": counts((60, 2), (185, 8), (149, 8)),
-    "recall": counts((66, 2), (106, 5), (116, 5)),
-}
 
 
 class Measured(NamedTuple):
@@ -85,7 +59,6 @@ ROWS = [
     Measured("exact", 262144, SECOND, 38912, 8027.5, None, 8339293696, None),
     Measured("exact-sketched", 65536, SECOND, 32768, 8243.8, 29.3, 8307889664, 0.661),
 ]
-UNRECORDED = {"infinitehip", "infllm", "exact"}  # answers of this run's code at 64K
 SETTINGS: dict[str, dict[str, Any]] = {
     **{name: {"looks": 1, "store": "int4", "tier": "host"} for name in ("infinitehip", "infllm", "recall", "exact")},
     "exact-sketched": {"preset": "sketched", "looks": 1, "store": "int4", "tier": "host"},

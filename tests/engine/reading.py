@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 from torch import Tensor
@@ -17,6 +18,19 @@ from engine.parts.mass import NOT_IN_SOURCE
 def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:
     """Read a text to its end and return the context."""
     return finish(Reader(model, method, ids, chunk))
+
+
+def read_once(model: Model, method: Method, ids: Tensor) -> Context:
+    """Return what `read` returns, one context for all tests that ask for the same: they may change forks of it only.
+
+    Tests that patch the engine read for themselves.
+    """
+    return _read_once(model, method, tuple(ids.tolist()))
+
+
+@functools.lru_cache(256)
+def _read_once(model: Model, method: Method, ids: tuple[int, ...]) -> Context:
+    return read(model, method, torch.tensor(ids))
 
 
 def finish(reader: Reader) -> Context:

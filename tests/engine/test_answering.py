@@ -29,7 +29,7 @@ from engine.finding.finder import Signs
 from engine.loops import answering
 from engine.loops.answering import joined, read_alone, runs
 from engine.models.thinking import Marks
-from tests.engine.matrix import TIGHT
+from tests.engine.matrix import COVERING, TIGHT
 from tests.engine.reading import loaded, read, with_budget
 
 PLANTED = "The heron nested by the old mill. "
@@ -90,7 +90,7 @@ def test_the_planted_place_answers_alone_and_only_the_turn_stays(model: Model, t
     for turn in range(2):
         answer = asked(first, text)
         assert PLANTED.strip() in said(model, text, answer)
-        alone = Conversation(read_alone(context, text.ids, list(answer.read_again), lambda: None))
+        alone = Conversation(read_alone(context, text.ids, list(answer.read_again), lambda *_: None))
         *_, expected = alone.ask(QUESTION, Sampling(max_tokens=8))
         assert isinstance(expected, Answer)
         assert (answer.text, answer.passages) == (expected.text, expected.passages)
@@ -107,7 +107,7 @@ def test_what_is_read_alone_equals_a_reading_of_these_words(model: Model, text: 
     gap = model.encode("\n\n").ids
     words = torch.cat([torch.cat([text.ids[each.start : each.stop], gap]) for each in places])
     fresh = Conversation(read(model, make_method("full"), words, chunk=4096))
-    alone = Conversation(read_alone(context, text.ids, places, lambda: None))
+    alone = Conversation(read_alone(context, text.ids, places, lambda *_: None))
     answers = [list(each.ask(QUESTION, Sampling(max_tokens=8)))[-1] for each in (fresh, alone)]
     assert isinstance(answers[0], Answer)
     assert isinstance(answers[1], Answer)
@@ -126,7 +126,7 @@ def test_the_memory_goes_on_if_the_text_says_what_it_begins_with(
     one, other = Conversation(context), Conversation(context)
     *_, own = other.ask(QUESTION, Sampling(max_tokens=8))
     assert isinstance(own, Answer)
-    monkeypatch.setattr(answering, "DRAFT", pieces)
+    monkeypatch.setattr(answering, "BEGINNING", pieces)
     begun = asked(Conversation(context), text).from_memory
     assert begun == own.text if pieces == 32 else begun and own.text.startswith(begun)
     checked = []
@@ -158,9 +158,9 @@ def test_where_the_memory_looked_is_read_again(model: Model, text: ReadText, mon
     monkeypatch.setattr(answering, "PASSAGES", 2)
     context = read(model, TIGHT["exact"], text.ids)
     answer = asked(Conversation(context), text)
-    drafted = Conversation(context)
-    list(drafted.ask(QUESTION, Sampling(max_tokens=8)))
-    looked = drafted.looked()
+    begun = Conversation(context)
+    list(begun.ask(QUESTION, Sampling(max_tokens=8)))
+    looked = begun.looked()
     sums = [float(looked[each.start : each.stop].sum()) for each in text.finder.passages]
     best = sorted(range(len(sums)), key=lambda at: -sums[at])[:2]
     assert [*answer.read_again] == joined([text.finder.passages[at] for at in best])
@@ -182,7 +182,7 @@ def test_passages_begin_where_the_memory_does_not_show_the_whole_text(
         assert trusted or answer.from_memory
         return
     wide = text.finder.find(Signs(QUESTION), 4)
-    alone = Conversation(read_alone(context, text.ids, joined(wide), lambda: None))
+    alone = Conversation(read_alone(context, text.ids, joined(wide), lambda *_: None))
     *_, own = alone.ask(QUESTION, Sampling(max_tokens=8))
     assert isinstance(own, Answer)
     looked = alone.looked()
@@ -218,14 +218,14 @@ def test_words_alone_lead_a_model_that_looks_nowhere(model: Model, text: ReadTex
     answer = asked(Conversation(context), replace(text, by_words=True))
     assert answer.read_again == tuple(text.find(QUESTION, 1))
     assert answer.from_memory == ""
-    *_, own = Conversation(read_alone(context, text.ids, [*answer.read_again], lambda: None)).ask(
+    *_, own = Conversation(read_alone(context, text.ids, [*answer.read_again], lambda *_: None)).ask(
         QUESTION, Sampling(max_tokens=8)
     )
     assert isinstance(own, Answer)
     assert answer.text == own.text
 
 
-@pytest.mark.parametrize("name", TIGHT)
+@pytest.mark.parametrize("name", COVERING)
 def test_a_memory_shows_a_text_whole_if_nothing_leaves_it(model: Model, text: ReadText, name: str) -> None:
     for method, shown in ((TIGHT[name], name.startswith("full")), (with_budget(TIGHT[name], None), True)):
         assert read(model, method, text.ids).memory.shows(len(text.ids)) == shown
@@ -272,6 +272,21 @@ def test_named_tokens_answer_alone(model: Model, text: ReadText, name: str, monk
     assert asked(Conversation(context), ReadText(text.ids, text.finder, long), "Who?").read_again == (range(300, 450),)
 
 
+@every
+def test_pinned_tokens_are_read_beside_what_is_found(model: Model, text: ReadText, name: str) -> None:
+    context, pinned = read(model, TIGHT[name], text.ids), torch.arange(7, 30)
+    (planted,) = text.find(QUESTION, 1)
+    for small in (False, True):
+        answer = asked(Conversation(context), ReadText(text.ids, text.finder, None, pinned, small))
+        (first, *others) = answer.read_again
+        assert (first, answer.from_memory) == (range(7, 30), "")
+        assert any(each.start <= planted.start and planted.stop <= each.stop for each in others)
+        answer = asked(Conversation(context), ReadText(text.ids, text.finder, None, pinned, small), "What is it about?")
+        assert answer.read_again == (), "the memory answers for the whole text"
+    answer = asked(Conversation(context), ReadText(text.ids, text.finder, torch.arange(50, 90), pinned))
+    assert answer.read_again == (range(7, 30), range(50, 90))
+
+
 def test_only_what_has_been_read_is_found(model: Model, text: ReadText) -> None:
     reader = Reader(model, TIGHT["exact"], text.ids, chunk=64)
     done = next(step.tokens_done for step in reader.run() if step.tokens_done >= 200) - len(model.chat.prefix)
@@ -315,6 +330,18 @@ def test_a_cancelled_question_leaves_no_trace(model: Model, text: ReadText, name
             assert isinstance(next(pieces), AnswerPiece)
         assert same(before, state(conversation))
         assert conversation.turns == 0
+
+
+def test_how_far_passages_are_read_is_told(model: Model, text: ReadText, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page said "Thinking" for a minute while a slow processor read them."""
+    monkeypatch.setattr(answering, "default_chunk", lambda on_cpu: 16)
+    told: list[tuple[int, int]] = []
+    context = read(model, TIGHT["full"], text.ids)
+    answer = asked(Conversation(context), text, on_passages=lambda *far: told.append(far))
+    total = told[0][1]
+    assert sum(map(len, answer.read_again)) < total < len(text.ids)
+    assert [done for done, _ in told] == [*range(0, total, 16), total]
+    assert {each for _, each in told} == {total}
 
 
 def test_a_saved_conversation_goes_on_as_an_uninterrupted_one(model: Model, text: ReadText) -> None:

@@ -88,7 +88,7 @@ def test_a_token_loads_what_is_counted(
     with monkeypatch.context() as patch:
         patch.setattr(choice, "implementation", lambda: "torch")
         method = hip(stages=STAGES, first_keep=24, cache=cache, probes=probes)
-        conversation = Conversation(read(model, method, ids))
+        conversation = Conversation(read(model, method, ids[:160]))
         conversation.feed([70, 71])
         conversation.memory.mass = conversation.mass
         conversation.feed([72], repeated=True)

@@ -390,6 +390,7 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
 def test_a_saved_reading_may_name_settings_that_are_gone() -> None:
     saved = {**make_method("exact").settings(), "logn": True}
     assert make_method("exact", **saved) == make_method("exact")
+    assert make_method("infllm", policy="random") == make_method("infllm")
     with pytest.raises(
         SettingsError, match="no longer has the setting 'logn': read the text again"
     ):  # scores would be others

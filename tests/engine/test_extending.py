@@ -9,7 +9,7 @@ from torch import Tensor
 from engine import Context, Method, Model, Part, Reader, SettingsError, extended, make_method
 from engine.records import DEVICE
 from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
-from tests.engine.reading import finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.reading import finish, loaded, next_logits, read, read_once, resumed, with_budget
 
 PASS = 208  # a pass of any method ends after so many tokens: the prefix of the tiny model is 77 of them
 growing = pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name != "truncate"])
@@ -34,8 +34,8 @@ def copied(parts: dict[str, Part]) -> dict[tuple[str, str], Tensor]:
 @pytest.mark.parametrize("before", [PASS - 77, 201])
 def test_without_a_budget_it_equals_full_attention(model: Model, ids: Tensor, method: Method, before: int) -> None:
     unlimited = with_budget(method, None)
-    together = read(model, unlimited, ids)
-    context = finish(longer(read(model, unlimited, ids[:before]), ids))
+    together = read_once(model, unlimited, ids)
+    context = finish(longer(read_once(model, unlimited, ids[:before]), ids))
     for layer in range(len(model.spec.layers)):
         assert torch.equal(context.memory.positions(layer), together.memory.positions(layer))
     expected = next_logits(model, unlimited, together.memory, QUESTION)
@@ -46,8 +46,8 @@ def test_without_a_budget_it_equals_full_attention(model: Model, ids: Tensor, me
 def test_it_is_as_if_it_had_been_read_together(model: Model, ids: Tensor, name: str) -> None:
     """Compare with a reading of the whole text that has a pass ending at the same place."""
     method = TIGHT[name]
-    together = read(model, method, ids)
-    context = finish(longer(read(model, method, ids[: PASS - 77]), ids))
+    together = read_once(model, method, ids)
+    context = finish(longer(read_once(model, method, ids[: PASS - 77]), ids))
     assert context.usage().entries == together.usage().entries
     expected = next_logits(model, method, together.memory, QUESTION)
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **close(method))
@@ -56,7 +56,7 @@ def test_it_is_as_if_it_had_been_read_together(model: Model, ids: Tensor, name: 
 @growing
 def test_it_keeps_to_the_budget_and_can_be_interrupted(model: Model, ids: Tensor, name: str) -> None:
     method = TIGHT[name]
-    base = read(model, method, ids[:201])
+    base = read_once(model, method, ids[:201])
     before = copied(base.state()[0])
     straight = longer(base, ids)
     seen = [progress.usage.entries[DEVICE] for progress in straight.run()]
@@ -83,7 +83,7 @@ def test_it_keeps_to_the_budget_and_can_be_interrupted(model: Model, ids: Tensor
 @growing
 def test_the_beginning_of_it_can_be_asked_at_once(model: Model, ids: Tensor, name: str) -> None:
     method = TIGHT[name]
-    base = read(model, method, ids[:201])
+    base = read_once(model, method, ids[:201])
     parts, meta = base.state()
     facts = extended(model, method, ids, meta)
     begun = Context.load(model, method, loaded(parts), facts, unfinished=True)

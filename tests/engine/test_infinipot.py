@@ -202,7 +202,7 @@ def test_an_answer_works_out_the_logits_of_each_token_once(
     before = plain.memory.seen
     assert last.answer_tokens > 2
     assert sum(rows) == conversation.memory.seen - before + 1  # one for the question, and one for each token
-    monkeypatch.setattr(Conversation, "_predicted", lambda _, hidden, grammar=None: original(hidden))
+    monkeypatch.setattr(Conversation, "_predicted", lambda _, logits, grammar=None: logits)  # keeps none
     assert answer(plain, "Which?", 20) == last.text
     for mine, other in zip(conversation.memory.store.own, plain.memory.store.own, strict=True):  # type: ignore[attr-defined]
         length = conversation.memory.store.length  # type: ignore[attr-defined]

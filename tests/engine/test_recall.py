@@ -137,7 +137,7 @@ def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> Non
 def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str) -> None:
     """Check queries behind the whole gist, which exceeds its budget during a pass."""
     qkv = stream(TEXT + 40)
-    for window in range(GIST + 16, 2 * GIST, 6):
+    for window in range(GIST + 16, 2 * GIST, 17):
         spec = dataclasses.replace(model.spec, window=window)
         tight = make_method("recall", budget=GIST + 24, gist=gist, stages="8:8:48:1 4:4:24:1", pruning="dynamic")
         memory = tight.new_memory(spec, lambda text: 8)

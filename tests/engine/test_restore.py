@@ -63,13 +63,10 @@ def taken(state: tuple[dict[str, Part], dict[str, Any]], folder: Path) -> tuple[
     return {name: load_file(folder / name) for name in parts}, json.loads(json.dumps(meta))
 
 
-def stopped(model: Model, method: Method, ids: Tensor, steps: int, folder: Path) -> Reader:
-    """Return a reading after `steps` passes, resumed from files with passes of the same size."""
-    reader = Reader(model, method, ids, CHUNK)
-    for _ in zip(range(steps), reader.run(), strict=False):
-        pass
+def stopped(reader: Reader, folder: Path) -> Reader:
+    """Return a reading that is resumed from this one's files, with passes of the same size."""
     parts, meta = taken(reader.state(), folder)
-    again = Reader.resume(model, method, ids, parts, meta, 2 * CHUNK)
+    again = Reader.resume(reader.model, reader.method, reader.ids, parts, meta, 2 * CHUNK)
     if again.memory.archive:
         again.memory.archive.use_mapped_files(parts)
     return again
@@ -96,12 +93,14 @@ def told(conversation: Conversation) -> Tensor:
 
 def check_readings(model: Model, method: Method, ids: Tensor, folder: Path) -> None:
     """Stop after half of the passes; settings that take most branches also after the first, and before the last."""
-    reader = Reader(model, method, ids, CHUNK)
-    steps = sum(1 for _ in reader.run())
-    expected = told(Conversation(reader.context()))
-    for step in (1, steps // 2, steps - 1) if method in CHATS.values() else (steps // 2,):
-        context = finish(stopped(model, method, ids, step, folder))
-        assert torch.equal(told(Conversation(context)), expected), step
+    reader, whole = Reader(model, method, ids, CHUNK), Reader(model, method, ids, CHUNK)
+    steps = sum(1 for _ in whole.run())
+    expected = told(Conversation(whole.context()))
+    stops = {1, steps // 2, steps - 1} if method in CHATS.values() else {steps // 2}
+    for step, _ in zip(range(1, max(stops) + 1), reader.run(), strict=False):
+        if step in stops:
+            context = finish(stopped(reader, folder))
+            assert torch.equal(told(Conversation(context)), expected), step
 
 
 def check_chat(model: Model, method: Method, ids: Tensor, folder: Path) -> None:

@@ -15,7 +15,7 @@ from engine.parts.archive.host_tier import HostTier
 from engine.parts.selectors import base
 from engine.parts.slots import SlotStore
 from tests.engine.matrix import CLOSE, QUESTION, TIGHT, close, every_method
-from tests.engine.reading import answer, loaded, next_logits, read, resumed
+from tests.engine.reading import answer, loaded, next_logits, read, read_once, resumed
 
 
 def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Exception) -> list[int]:
@@ -42,7 +42,7 @@ def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Ex
 def test_a_reading_that_ran_out_ends_in_the_same_state(
     model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = read(model, method, ids, chunk=64)
+    expected = read_once(model, method, ids)
     reader = Reader(model, method, ids, chunk=96)
     with monkeypatch.context() as patch:
         tried = starve(patch, reader.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
@@ -105,7 +105,7 @@ def test_what_never_fits_fails_with_a_sentence_and_the_reading_can_go_on(
     model: Model, ids: Tensor, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = TIGHT["exact"]
-    expected = read(model, method, ids, chunk=64)
+    expected = read_once(model, method, ids)
     reader = Reader(model, method, ids, chunk=64)
     steps = reader.run()
     next(steps)
@@ -197,7 +197,7 @@ def test_a_reading_goes_on_after_memory_ran_out_behind_a_pass(
 ) -> None:
     """Regression: the tokens of that pass were counted or in the host tier already, and were added twice."""
     method = TIGHT[name]
-    expected = read(model, method, ids, chunk=64)
+    expected = read_once(model, method, ids)
     reader = Reader(model, method, ids, chunk=64)
     steps = reader.run()
     next(steps)

@@ -18,7 +18,7 @@ from engine.trained.beacons import Beacons
 from engine.trained.retaining import FILE, RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
-from tests.engine.matrix import CLOSE, QUESTION, TIGHT, every_method
+from tests.engine.matrix import CLOSE, QUESTION, TIGHT, covering_methods
 from tests.engine.reading import loaded, read
 
 # Like the templates of reasoning models: they open the answer to come, and drop the reasoning of earlier answers.
@@ -349,7 +349,7 @@ def test_a_cancelled_reasoning_leaves_no_trace(thinking: Model, ids: Tensor) -> 
     assert asked(conversation, "Where?", cut)[1].text == asked(Conversation(context), "Where?", cut)[1].text
 
 
-@every_method
+@covering_methods
 def test_the_next_turn_knows_nothing_of_the_reasoning(
     thinking: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
