@@ -25,8 +25,8 @@ from app.commands import (
     notes,
     plan,
     reading,
-    recap,
     serve,
+    sweeps,
     train,
 )
 from app.commands.parser import MORE, Parser
@@ -40,7 +40,7 @@ SPIN = "10000"
 """Turns that a thread of PyTorch waits for another one before it sleeps, some tenths of a millisecond; else 300,000.
 While other programs use the cores, the wait takes the core from the very thread that is waited for.
 """
-GROUPS = (serve, agents, reading, link, asking, recap, library, notes, backup, plan, models, machine, bench, train)
+GROUPS = (serve, agents, reading, link, asking, sweeps, library, notes, backup, plan, models, machine, bench, train)
 
 
 def seed(text: str) -> int:

@@ -4,15 +4,13 @@ from pathlib import Path
 
 import ingest
 from app.home import home_folder
-from app.lru_cache import LruCache
-from app.machine.loaded_model import Models
+from app.jobs.here import Here
+from app.jobs.work import Runner
 from app.machine.model_names import remember_model
-from app.reading.context_cache import ContextCache, OpenContext, OpenConversation
 from app.reading.document_cache import DocumentCache
 from app.reading.previews import Previews
 from sessions import NotFound, Store
 
-OPEN_CONVERSATIONS = 8
 OPEN_BYTES = 8 << 30
 """Default limit for open contexts, on the device and in host memory each."""
 
@@ -42,28 +40,18 @@ class Service:
         """
         self.home = home_folder(home)
         self.store = Store(self.home)
-        self.models = Models(model, device, self.forget_open, self.home)
         self.seed = seed
         self.document_cache = DocumentCache(lambda id: ingest.Document.from_json(self.store.documents.content(id)))
         self.previews = Previews(self.store.documents.find, self.document_cache.document)
-        self.conversations: LruCache[str, OpenConversation] = LruCache(OPEN_CONVERSATIONS)
-        self.contexts = ContextCache(memory, self.conversations)
-        self.under_way: OpenContext | None = None  # the context that this process is reading, between two steps
+        self.here = Here(model, device, self.home, memory, self.document_cache)
+        self.runner: Runner = self.here
+        self.models, self.contexts, self.conversations = self.here.models, self.here.contexts, self.here.conversations
+        self.forget_open, self.read_here = self.here.forget_open, self.here.read_here
 
     def choose_model(self, name: str) -> None:
         """Make a model the one for new readings, now and in later starts. name: as `canonical_model` returns it."""
         remember_model(self.home, name)
         self.models.default = name
-
-    def read_here(self, context_id: str) -> OpenContext | None:
-        """Return the text read so far of a context that this process is reading, else None. It may end at any time."""
-        reading = self.under_way
-        return reading if reading is not None and reading.row.id == context_id else None
-
-    def forget_open(self) -> None:
-        """Drop everything that is open in memory; it is on disk, and is opened again when needed."""
-        self.conversations.clear()
-        self.contexts.clear()
 
     def forget_deleted(self) -> None:
         """Drop open things that another program has deleted, because their files use disk until then."""

@@ -7,6 +7,7 @@ This package imports neither engine, ingest nor app. Fingerprints, settings, sou
 from sessions.adding import add_backup
 from sessions.backup import Backup, back_up
 from sessions.database import DATABASE, check_whole
+from sessions.documents import TextFile
 from sessions.errors import (
     AlreadyRead,
     DiskFull,
@@ -76,6 +77,7 @@ __all__ = [
     "StoreError",
     "StoreFailing",
     "TensorFolder",
+    "TextFile",
     "TurnRow",
     "WorkerRow",
     "add_backup",

@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,42 @@ from sessions.titles import clean, one_line
 _CONTENT = "content.json"
 ORIGINAL = re.compile(r"original(\.[a-z0-9]{1,8})?")
 """Names of kept copies of original files."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """The text of a document on the disk.
+
+    title: title of the document.
+    path: the file, JSON from `ingest`.
+    sha256: hash of the file.
+    """
+
+    id: str
+    title: str
+    path: Path
+    sha256: str
+
+    def is_whole(self) -> bool:
+        """Return whether the file is there and unaltered."""
+        try:
+            return bool(sha256_of(self.path) == self.sha256)
+        except OSError:
+            return False
+
+    def content(self) -> dict[str, Any]:
+        """Return the text.
+
+        Raises:
+            StoreCorrupt: the file is missing or altered.
+        """
+        if not self.is_whole():
+            raise StoreCorrupt(
+                f"The text of document {self.id} ({self.title!r}) at {self.path} is missing or altered: "
+                "read its file again, which mends it, or delete the document."
+            )
+        content: dict[str, Any] = json.loads(self.path.read_bytes())
+        return content
 
 
 class Documents:
@@ -175,22 +212,23 @@ class Documents:
         Raises:
             StoreCorrupt: the file is missing or altered.
         """
-        path = self._content_of(id)
-        if not self.has_content(id):
-            raise StoreCorrupt(
-                f"The text of document {id} ({self.get(id).title!r}) at {path} is missing or altered: "
-                "read its file again, which mends it, or delete the document."
-            )
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        return content
+        return self.text(id).content()
+
+    def text(self, id: str) -> TextFile:
+        """Return the file with the text of a document."""
+        row = self._one(id)
+        return TextFile(id, row["title"], self._content_of(id), row["content_sha256"])
+
+    def texts(self, ids: Sequence[str]) -> tuple[TextFile, ...]:
+        """Return the files with the texts of those of these documents that exist, in the order of the ids."""
+        rows = self._database.rows_of("SELECT * FROM documents", ids)
+        return tuple(
+            TextFile(row["id"], row["title"], self._content_of(row["id"]), row["content_sha256"]) for row in rows
+        )
 
     def has_content(self, id: str) -> bool:
         """Return whether a document's text file is there and unaltered."""
-        row = self._one(id)
-        try:
-            return bool(sha256_of(self._content_of(id)) == row["content_sha256"])
-        except OSError:
-            return False
+        return self.text(id).is_whole()
 
     def mend_content(self, id: str, content: dict[str, Any]) -> bool:
         """Write a document's text again if it is the same text; return whether it is."""

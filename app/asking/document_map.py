@@ -157,6 +157,11 @@ def chapters(document: Document) -> list[Chapter]:
     return found
 
 
+def chapter_of(listed: Sequence[Chapter], page: int) -> str:
+    """Return the title of the chapter that has a page, or ""."""
+    return next((each.title for each in listed if each.first <= page <= each.last), "")
+
+
 def _number(title: str) -> int | None:
     """Return the number of a chapter's title: 3 for "III", "3. The Dog" and "Chapter Three"."""
     found = _CHAPTER.match(title.strip())

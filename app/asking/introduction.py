@@ -17,10 +17,10 @@ from app.asking.not_found import says_not_found
 from app.asking.quotes import words_of
 from app.asking.repetition import repetition_start
 from app.asking.sources import find_sources
+from app.jobs.work import Stopped
 from app.machine.model_names import is_demo
 from app.reading.context_cache import OpenContext
 from app.reading.open_context import open_context
-from app.reading.readings import Stopped
 from app.service import Service
 from sessions import ContextRow, Store
 
@@ -60,7 +60,7 @@ _QUESTION = re.compile(r"[A-ZÀ-Þ][^.?!\n“”\"]*\?")
 _NO_SUBJECT = re.compile(r"(?:And|But|Or|Which|Including|Such|Because|To|With|Of)\b")
 _NAMED = re.compile(r"\b(?:[A-Z]\w+|\w*\d\w*)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])[”’\"]*\s+(?=[A-Z“‘\"])")
-_TELLING = re.compile(r"\b(?:[A-Z]\w+|\w*\d\w*|\w{7,})\b")
+TELLING = re.compile(r"\b(?:[A-Z]\w+|\w*\d\w*|\w{7,})\b")
 _ASKS_BACK = re.compile(
     r"\b(?:this|the|that) (?:passage|text|excerpt|paragraph|sentence|author)\b|\byou\b", re.IGNORECASE
 )
@@ -174,8 +174,7 @@ class _Maker:
 
     def question(self, passage: Passage) -> str:
         """Return the model's question about a passage, or "" if it is of no use."""
-        found = _QUESTION.search(self._ask(ASK.format(passage.text), QUESTION_TOKENS).text)
-        asked = " ".join(found[0].split()) if found else ""
+        asked = question_in(self._ask(ASK.format(passage.text), QUESTION_TOKENS).text)
         text = self.service.document_cache.document(passage.document).text
         return asked if sensible(asked, passage.text) and singles_out(asked, passage.text, text) else ""
 
@@ -220,6 +219,12 @@ class _Maker:
                 raise Stopped
 
 
+def question_in(answer: str) -> str:
+    """Return the first question in an answer, or ""."""
+    found = _QUESTION.search(answer)
+    return " ".join(found[0].split()) if found else ""
+
+
 def passage_at(text: str, start: int) -> tuple[int, int] | None:
     """Return the range of some whole sentences of one paragraph at or behind a place; None if there are none."""
     for paragraph in re.finditer(r"\S(?:.|\n(?!\s*\n))*", text[start:]):
@@ -230,7 +235,7 @@ def passage_at(text: str, start: int) -> tuple[int, int] | None:
         end = next((each for each in ends if each - begin >= PASSAGE), ends[-1])
         while begin < end and text[begin] in ' \n”’"':
             begin += 1
-        if LEAST_PASSAGE <= end - begin <= 3 * PASSAGE and _TELLING.search(text[begin:end]):
+        if LEAST_PASSAGE <= end - begin <= 3 * PASSAGE and TELLING.search(text[begin:end]):
             return begin, end
         if first - start > 20 * PASSAGE:
             return None
@@ -257,7 +262,7 @@ def well_said(answer: str, known: set[str]) -> list[str]:
 
 def telling(text: str) -> set[str]:
     """Return the words of a text that tell it from others: names, numbers and long words, in small letters."""
-    return {word.casefold() for word in _TELLING.findall(text)}
+    return {word.casefold() for word in TELLING.findall(text)}
 
 
 def grounded(sentence: str, known: set[str]) -> bool:

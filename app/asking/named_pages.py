@@ -4,6 +4,8 @@
 has no pages, sections. "12 of the file" is always a page as the file counts. "3/40-45" are paragraphs of the third
 section, numbered as in sources. "2:5" is page 5 of the second of several documents, and "2:" is all of it.
 
+"+ 12" keeps page 12 in view beside what is found, and "3-9 + 12" beside pages 3 to 9.
+
 The store keeps them in one form (`as_kept`), with both numbers where they differ: "9 (page 12 of the file)".
 """
 
@@ -34,6 +36,7 @@ _NOUN = re.compile(r"\A(?:pages?|slides?|sections?)\s+", re.IGNORECASE)
 _NUMBERS = re.compile(rf"(?P<page>\d{{1,9}})(?:\s*/\s*(?P<paragraph>\d{{1,9}}))?{_TO}")
 _COUNTED = re.compile(rf"(?:(?P<called>.*\S)\s*\(pages?\s+)?(?P<numbers>\d[^()]*?)\s+{OF_THE_FILE}\)?", re.IGNORECASE)
 _ONE = re.compile(rf"(?:\d+:)?(?:[^,]+ \(page \d+ {OF_THE_FILE}\)|(?:\d+|\d+/\d+(?:-\d+)?)(?: {OF_THE_FILE})?)")
+_PINNED = re.compile(r"(?:^|\s)\+")
 _PLAIN = re.compile(r"[^\s,;:/()](?:[^,;:/()]*[^\s,;:/()])?")
 
 
@@ -54,6 +57,17 @@ class Named:
         page = "" if self.page is None else f"{self.page}/"
         last = "" if self.last == self.first else f"-{self.last}"
         return f"{page}{self.first}{last}"
+
+
+def with_pinned(pages: str) -> tuple[str, str]:
+    """Return the pages to answer from alone, and those to keep in view; "" for none."""
+    alone, *pinned = _PINNED.split(pages.strip(), maxsplit=1)
+    return alone.strip(), "".join(pinned).strip()
+
+
+def pinning(alone: str, pinned: str) -> str:
+    """Return pages to answer from alone with those to keep in view, which `with_pinned` parts."""
+    return f"{alone} + {pinned}".strip() if pinned else alone
 
 
 def page_name(document: Document, first: int, last: int | None = None) -> str:
@@ -254,13 +268,36 @@ def as_kept(named: Sequence[Named], document_ids: Sequence[str], document_cache:
     return ", ".join(map(one, named))
 
 
+def kept(pages: str, ids: Sequence[str], document_cache: DocumentCache, others: Sequence[str] | None = None) -> str:
+    """Return pages, and those to keep in view, in the form that the store keeps; "" for none.
+
+    Args:
+        pages: the pages as a person wrote them, or as the store keeps them.
+        ids: the documents of the context, in reading order.
+        document_cache: the documents.
+        others: the documents to number instead; None for the same.
+
+    Raises:
+        UsageError: they name no pages, or some that the documents do not have.
+    """
+    others = ids if others is None else others
+    alone, pinned = (
+        as_kept(named_pages(each, ids, document_cache), others, document_cache) if each else ""
+        for each in with_pinned(pages)
+    )
+    return pinning(alone, pinned)
+
+
 def is_one(pages: str) -> bool:
     """Return whether kept pages are one page, or paragraphs of one."""
     return _ONE.fullmatch(pages) is not None
 
 
 def pages_in_words(pages: str) -> str:
-    """Return kept pages with their noun: "page 9", "pages 9, 12", "document 2 and page 1:9"."""
+    """Return kept pages with their noun: "page 9", "pages 9, 12", "document 2 and page 1:9", "page 3 + page 9"."""
+    alone, pinned = with_pinned(pages)
+    if pinned:
+        return pinning(pages_in_words(alone) if alone else "", pages_in_words(pinned))
     parts = pages.split(", ")
     whole = [part.removesuffix(":") for part in parts if part.endswith(":")]
     rest = ", ".join(part for part in parts if not part.endswith(":"))

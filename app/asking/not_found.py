@@ -15,7 +15,7 @@ _TEXTS = (
     r"(?:text|document|passage|book|paper|article|context|story|novel|report|file|chapter|excerpt|page|section|source|"
     r"material|content|information)s?"
 )
-_THE_TEXT = rf"(?:the|this|these|your|any of the) (?:{_GIVEN} )?{_TEXTS}(?: {_GIVEN})?"
+_THE_TEXT = rf"(?:the|this|these|your|any of the) (?:{_GIVEN} )?{_TEXTS}(?: (?:you )?{_GIVEN})?"
 _HOW = r"(?:(?:explicitly|directly|clearly|specifically|actually|really|even|exactly|ever|anywhere) )?"
 _NOT = r"(?:(?:do|does|did|could|can|is|are|was|were|has|have)(?:n't| not)|cannot)"
 _SAY = (
@@ -78,6 +78,23 @@ _OTHERS = (
     r"(?:ありません|ない|いません|おりません)",
     r".{0,40}見つかりません(?:でした)?$",
 )
+_NONE = (
+    "none",
+    "nothing",
+    "n/a",
+    "keine",
+    "nichts",
+    "aucun",
+    "aucune",
+    "rien",
+    "ninguno",
+    "ninguna",
+    "nada",
+    "なし",
+    "无",
+    "unknown",
+    "not available",
+)
 _SAYS_SO = re.compile("|".join(f"(?:{each})" for each in (*_ENGLISH, *_OTHERS)), re.IGNORECASE)
 _BEFORE = re.compile(
     r"(?:(?:sorry|i'm sorry|i am sorry|i apologi[sz]e|unfortunately|no|leider|nein|désolée?|malheureusement|lo siento|"
@@ -85,6 +102,7 @@ _BEFORE = re.compile(
     rf"|(?:based on|according to|from|in|given) {_THE_TEXT}, )+",
     re.IGNORECASE,
 )
+_SIGN = re.compile(r"^(?:[-*•]\s*|answer:\s*)+", re.IGNORECASE)
 _MORE = re.compile(
     r"\b(?:but|however|although|though|instead|nevertheless|aber|jedoch|mais|cependant|pero|sin embargo)\b"
     r"|但|不过|しかし|ただし",
@@ -100,3 +118,11 @@ def says_not_found(answer: str) -> bool:
         return False
     first = sentences_around(said, 0, 1)
     return _SAYS_SO.match(said[first.start : first.end].rstrip(".!。！ ")) is not None
+
+
+def is_no_value(value: str) -> bool:
+    """Return whether a short answer, or an item of a list, only begins with it that the text does not tell, or says
+    "none".
+    """
+    said = _SIGN.sub("", value.strip())
+    return said.casefold().strip(" .") in _NONE or says_not_found(_MORE.split(said)[0].strip(" ,;"))

@@ -2,31 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from app.asking.answer_options import AnswerOptions
-from app.asking.answers import Question, asked, checked, question_to
-from app.asking.demo_answer import DemoAnswer
-from app.asking.named_pages import all_of, as_kept, named_pages, pages_up_to
+from app.asking.answers import seeded
+from app.asking.named_pages import all_of, kept, pages_up_to, pinning, with_pinned
 from app.asking.question_length import require_fits
 from app.errors import UsageError, phrase
-from app.formatting import plural, replay_progress
-from app.reading.context_cache import OpenConversation
-from app.reading.open_context import (
-    fork_conversation,
-    open_context,
-    open_conversation,
-    require_begun,
-    save_conversation,
-)
-from app.reading.readings import Stopped
+from app.jobs.work import AnswerHooks, AnswerWork
+from app.reading.open_context import fork_conversation, require_begun, saved_context, saved_session
 from app.service import Service
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
-
-if TYPE_CHECKING:
-    import engine
 
 FLUSH_SEC = 0.08
 """Least time between two writes of an answer's pieces to the store."""
@@ -36,9 +24,6 @@ WAIT_SEC = 0.1
 
 LONGEST_QUESTION = 20_000
 """Most characters of a question."""
-
-LONG_QUESTION = 256
-"""Tokens of a question above which its progress is shown."""
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
@@ -68,11 +53,7 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
     def renamed(pages: str) -> str:  # a context of one document names pages without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
-        return as_kept(
-            named_pages(pages, before.document_ids, service.document_cache),
-            context.document_ids,
-            service.document_cache,
-        )
+        return kept(pages, before.document_ids, service.document_cache, context.document_ids)
 
     begun = store.sessions.branch(session_id, turns, context.id, renamed)
     if context.id == before.id:
@@ -119,9 +100,10 @@ def with_documents(service: Service, context: ContextRow, pages: str, documents:
         UsageError: the context read none of this name, or there is no such page.
     """
     if up_to.strip():
-        if pages.strip() or documents:
+        alone, pinned = with_pinned(pages)
+        if alone or documents:
             raise UsageError("Name the pages to answer from, or the last one that is known, but not both.")
-        return pages_up_to(up_to, context.document_ids, service.document_cache)
+        return pinning(pages_up_to(up_to, context.document_ids, service.document_cache), pinned)
     if not documents:
         return pages
     rows = service.store.contexts.documents(context.id)
@@ -129,7 +111,8 @@ def with_documents(service: Service, context: ContextRow, pages: str, documents:
         all_of(documents, [(rows[0].id, rows[0].title)])
         return pages
     whole = all_of(documents, [(row.id, row.title) for row in rows])
-    return ", ".join(filter(None, [whole, pages.strip().strip(",;")]))
+    alone, pinned = with_pinned(pages)
+    return pinning(", ".join(filter(None, [whole, alone.strip(",;")])), pinned)
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
@@ -138,10 +121,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     Raises:
         UsageError: they name no pages, or some that the documents do not have.
     """
-    if not pages.strip():
-        return ""
-    ids, document_cache = context.document_ids, service.document_cache
-    return as_kept(named_pages(pages, ids, document_cache), ids, document_cache)
+    return kept(pages, context.document_ids, service.document_cache)
 
 
 def checked_question(question: str, called: str = "The question") -> str:
@@ -185,96 +165,69 @@ def answer(
         Exception: any error; the turn is "failed" with a sentence.
     """
     turn = service.store.turns.get(turn_id)
+    may_save = partial(service.store.sessions.get, turn.session_id)
     try:
-        return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_stage)
+        return _answer(service, turn, options, AnswerHooks(on_piece, on_reasoning, on_stage, should_stop, may_save))
     except BaseException as error:
-        service.conversations.drop(turn.session_id)
         with suppress(StoreError), service.store.transaction():  # the turn may be deleted by now
             if service.store.turns.get(turn_id).status == "answering":
                 service.store.turns.finish(turn_id, status="failed", error=phrase(error))
         raise
 
 
-def _answer(
-    service: Service,
-    turn: TurnRow,
-    options: AnswerOptions,
-    on_piece: Callable[[str], None],
-    should_stop: Callable[[], bool],
-    on_reasoning: Callable[[str], None],
-    on_stage: Callable[[str], None],
-) -> TurnRow:
-    import engine
+def _answer(service: Service, turn: TurnRow, options: AnswerOptions, hooks: AnswerHooks) -> TurnRow:
+    store, flushed = service.store, 0.0
+    waiting = {"answer": "", "reasoning": ""}
 
-    def on_turn(done: int, total: int) -> None:
-        on_stage(replay_progress(done, total) if done < total else "")
+    def flush(least_sec: float = 0.0) -> None:
+        nonlocal flushed
+        if time.monotonic() - flushed >= least_sec and any(waiting.values()):
+            store.turns.append_answer(turn.id, *waiting.values())
+            waiting.update(answer="", reasoning="")
+            flushed = time.monotonic()
 
-    def on_pass() -> None:
-        if should_stop():
-            raise Stopped
+    def on_piece(text: str) -> None:
+        hooks.piece(text)
+        waiting["answer"] += text
+        flush(FLUSH_SEC)
 
-    try:
-        while service.store.jobs.is_behind(turn.id):  # another program answers in this session
-            on_stage("Waiting for the answer to the question before")
-            on_pass()
-            time.sleep(WAIT_SEC)
-        on_stage("")
-        started = time.perf_counter()
-        open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
-    except Stopped:
-        return service.store.turns.finish(turn.id, status="cancelled")
-    opening_sec = time.perf_counter() - started
-    length, before = open_one.opened.model.turn_length(turn.question), open_one.conversation.memory.seen
+    def on_reasoning(text: str) -> None:
+        hooks.reasoning(text)
+        waiting["reasoning"] += text
+        flush(FLUSH_SEC)
 
-    def on_question() -> None:
-        on_pass()
-        done = open_one.conversation.memory.seen - before
-        if length > LONG_QUESTION and 0 < done < length:
-            on_stage(f"Reading the question: {done:,} of {plural(length, 'token')}")
-
-    opened = open_one.opened
-    question = question_to(service, opened, turn.question, turn.pages, options)
-    asking = asked(open_one.conversation, question, on_question)
-    waiting, thought, flushed, done = "", "", 0.0, None
-    said = DemoAnswer(opened.row.model)
-    with suppress(Stopped), closing(asking) as events:
-        for event in events:
-            on_stage("")
-            if isinstance(event, engine.Answer):
-                rest, text = said.whole(event.text)
-                first_sec = opening_sec + event.time_to_first_token_sec
-                done = replace(event, text=text, time_to_first_token_sec=first_sec)
-                if rest:
-                    on_piece(rest)
-                continue
-            if event.reasoning:
-                on_reasoning(event.text)
-                thought += event.text
-            else:
-                if shown := said.piece(event.text):
-                    on_piece(shown)
-                    waiting += shown
-            if time.monotonic() - flushed >= FLUSH_SEC:
-                service.store.turns.append_answer(turn.id, waiting, thought)
-                waiting, thought, flushed = "", "", time.monotonic()
-            if should_stop():
-                break
-    if done is None:
-        service.store.turns.append_answer(turn.id, waiting, thought)
-        return service.store.turns.finish(turn.id, status="cancelled")
-    if opened.share is None:
-        open_context(service, opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done, question)
+    while store.jobs.is_behind(turn.id):  # another program answers in this session
+        hooks.stage("Waiting for the answer to the question before")
+        if hooks.should_stop():
+            return store.turns.finish(turn.id, status="cancelled")
+        time.sleep(WAIT_SEC)
+    hooks.stage("")
+    told = service.runner.answer(
+        work_of(service, turn, options), replace(hooks, piece=on_piece, reasoning=on_reasoning)
+    )
+    if told is None:
+        flush()
+        return store.turns.finish(turn.id, status="cancelled")
+    with store.transaction():
+        store.measurements.add("answer", turn.session_id, {"turn": turn.id, **told.measurements})
+        return store.turns.finish(turn.id, **asdict(told))
 
 
-def _finish(
-    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", question: Question
-) -> TurnRow:
-    told = checked(service, question, done)
-    kept = asdict(told)
-    # The conversation is saved first, with the turn. After a crash in between, the turn is finished from there.
-    if open_one.opened.share is None:
-        save_conversation(service, turn.session_id, open_one, {"id": turn.id, **kept})
-    with service.store.transaction():
-        service.store.measurements.add("answer", turn.session_id, {"turn": turn.id, **told.measurements})
-        return service.store.turns.finish(turn.id, **kept)
+def work_of(service: Service, turn: TurnRow, options: AnswerOptions) -> AnswerWork:
+    """Return all that answering a turn needs.
+
+    Raises:
+        AppError: none of the context has been read yet.
+    """
+    store = service.store
+    context = store.contexts.get(store.sessions.get(turn.session_id).context_id)
+    require_begun(service, context)
+    return AnswerWork(
+        saved_context(service, context),
+        saved_session(service, turn.session_id),
+        turn.id,
+        turn.question,
+        turn.pages,
+        seeded(service, options),
+        store.documents.texts(context.document_ids),
+    )

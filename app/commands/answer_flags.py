@@ -93,7 +93,8 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
         default="",
         help="turn to these before each answer, whatever is remembered of them: 12-14,iii are pages as they are "
         "printed, where a PDF says how, or sections; '12 of the file' is a page by the file's own count; 3/40-45 are "
-        "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
+        "paragraphs of section 3; 2:5 is page 5 of the second of several documents; +12 keeps page 12 in view beside "
+        "the passages that are found",
     )
     parser.add_argument(
         "--documents",

@@ -13,11 +13,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="measure accuracy and speed",
         description="Measure a model and its methods. needle: accuracy in long documents; suite: many kinds of "
-        "questions about one long text, scored with intervals; latency: speed and memory by "
-        "length; growth: time per token against length; model NAME: whether a model reads as transformers does, finds "
-        "what it read, and keeps to its plan. `stockpot bench needle --help` lists the options of that one.",
+        "questions about one long text, scored with intervals; latency: speed and memory by length; model NAME: "
+        "whether a model reads as transformers does, finds what it read, and keeps to its plan. "
+        "`stockpot bench needle --help` lists the options of that one.",
     )
-    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "growth", "model"), help="what to measure")
+    parser.add_argument("benchmark", choices=("needle", "suite", "latency", "model"), help="what to measure")
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="such as --methods exact,locret:pooling=1 --tokens 2K,8K"
     )

@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import ingest
@@ -47,9 +48,13 @@ def is_document_id(text: str) -> bool:
     return bool(re.fullmatch(r"d-\w+", text)) and not os.path.exists(text)
 
 
-def files_of(words: list[str]) -> list[str]:
+def files_of(words: list[str], leave_out: Callable[[Path, str], None] = lambda path, reason: None) -> list[str]:
     """Return the words, with each folder replaced by its readable files in order of their names. Hidden files are left
     out.
+
+    Args:
+        words: files, folders and ids of documents.
+        leave_out: see `readable_files`.
 
     Raises:
         UsageError: a word is a web address or a dash, or a folder has no such files.
@@ -57,7 +62,7 @@ def files_of(words: list[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         if os.path.isdir(word):
-            found += _readable_files(word)
+            found += _readable_files(word, leave_out)
         else:
             _check_word(word)
             found.append(word)
@@ -77,9 +82,9 @@ def check_file(word: str, password: str | None) -> None:
         check_password_in_subprocess(path, password)
 
 
-def _readable_files(folder: str) -> list[str]:
+def _readable_files(folder: str, leave_out: Callable[[Path, str], None]) -> list[str]:
     """Return the files under a folder whose suffix is a known format's."""
-    found = [str(path) for path in readable_files(Path(folder))]
+    found = [str(path) for path in readable_files(Path(folder), leave_out)]
     if not found:
         raise UsageError(
             f"There is no file in {folder} that can be read: it has none of {', '.join(sorted(SUFFIXES))}."

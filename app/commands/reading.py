@@ -18,6 +18,7 @@ from app.commands.common import (
     open_service,
     print_json,
 )
+from app.commands.ingest_each import run_library
 from app.commands.inputs import check_file, check_method, files_of, is_document_id
 from app.commands.parser import examples
 from app.commands.reading_output import describe, reading_in_words, summary
@@ -50,7 +51,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "A reading that was interrupted goes on from its checkpoint. With --add-to the text goes on behind what a "
         "context has read, in a context of its own, and nothing of that is read again.",
         epilog=examples(
-            "ingest book.pdf notes.docx", "ingest ~/papers --method infllm", "ingest more.pdf --add-to 'My book'"
+            "ingest book.pdf notes.docx",
+            "ingest ~/papers --each",
+            "ingest ~/notes --method infllm",
+            "ingest more.pdf --add-to 'My book'",
         ),
     )
     parser.add_argument(
@@ -65,6 +69,12 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--title",
         metavar="T",
         help="title of the document, or of what is read of several together, also of what is added to others",
+    )
+    parser.add_argument(
+        "--each",
+        action="store_true",
+        help="read each document by itself, as a whole library needs it: what is known is skipped, a file that cannot "
+        "be read stops no other, the same command goes on after a stop, and a report ends it",
     )
     parser.add_argument(
         "--add-to",
@@ -155,6 +165,8 @@ def run(arguments: Arguments) -> int:
     settings = settings_of(arguments)
     if arguments.add_to is not None and (settings or arguments.method):
         raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
+    if arguments.each:
+        return run_library(arguments, settings, password_of(arguments))
     sources = files_of(arguments.sources)
     if len(sources) == 1 and not is_document_id(sources[0]):
         _check_only_file(arguments, sources[0])
@@ -248,7 +260,8 @@ def run_resume(arguments: Arguments) -> int:
 
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
     """Read the rest of a context, and print the result; return 1 if it was stopped."""
-    from app.reading.readings import Stopped, read
+    from app.jobs.work import Stopped
+    from app.reading.readings import read
     from engine.signals import asked_to_stop
 
     known = row.status == "ready"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import AppError, UsageError, phrase
-from app.formatting import plural
+from app.formatting import name_as_text, plural
 from app.jobs.job_runner import READ
 from app.jobs.uploads import copy_in, discard, remove_uploads
 from app.service import Service
@@ -262,7 +262,7 @@ class _Look:
                 name.encode()
                 found = path.stat()
             except UnicodeEncodeError:
-                self.left_out[name.encode(errors="replace").decode()] = NO_TEXT
+                self.left_out[name_as_text(name)] = NO_TEXT
             except OSError as error:
                 self.left_out[name] = str(error.strerror)
             else:

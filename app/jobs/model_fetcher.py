@@ -5,9 +5,9 @@ import time
 
 from app.errors import log_error, phrase
 from app.jobs.job_runner import JobRunner
+from app.jobs.work import Stopped
 from app.machine.fetching import fetch
 from app.machine.recommended import form_in
-from app.reading.readings import Stopped
 from app.service import Service
 from sessions import UNDER_WAY, JobRow
 

@@ -26,11 +26,11 @@ from app.jobs.uploads import (
     is_locked,
     remove_uploads,
 )
+from app.jobs.work import Stopped
 from app.reading import readings
 from app.reading.documents import LEFT_OUT, Added, IngestOptions, OnPage, add_documents
 from app.reading.preparing import prepare, prepare_more
 from app.reading.progress import Report
-from app.reading.readings import Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from ingest.formats import formats_once

@@ -27,11 +27,11 @@ from app.jobs.linked_folders import LOOK_AGAIN_SEC, QUIET_SEC, look
 from app.jobs.model_fetcher import ModelFetcher
 from app.jobs.sweeps import SWEEP, progress_of, task_of
 from app.jobs.upload_jobs import UPLOAD_THREADS, UploadJobs
+from app.jobs.work import Stopped
 from app.reading import readings
 from app.reading.documents import IngestOptions
 from app.reading.open_context import require_begun
 from app.reading.progress import Report
-from app.reading.readings import Stopped
 from app.service import Service
 from sessions import INTERRUPTED, INTRODUCE, RECAP, UNDER_WAY, InUse, JobRow, NotFound, TurnRow
 

@@ -5,6 +5,7 @@ are computed. One checkpoint is written at a time. An error in it is raised afte
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from app.reading.open_context import to_host
 from app.reading.progress import Report
 from app.reading.token_stream import PART, Stream
-from app.service import Service
-from sessions import ContextRow, Part
+from sessions import ContextRow, Part, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -23,7 +23,7 @@ CHECKPOINT_SEC = 10.0
 
 
 def save(
-    service: Service,
+    folder: TensorFolder,
     row: ContextRow,
     stream: Stream,
     model: "engine.Model",
@@ -38,7 +38,7 @@ def save(
     the model's files (for `readings.find_finished`), and the row of the database (for `repair.take_back`).
 
     Args:
-        service: the home in use.
+        folder: the folder of the context.
         row: the context.
         stream: its text as tokens.
         model: the model that reads.
@@ -52,7 +52,7 @@ def save(
     by = {"stamp": model.stamp, "fingerprint": model.fingerprint}
     fixed = {name: getattr(row, name) for name in ("model", "method", "settings", "budget", "tokens", "created_at")}
     meta = {"stretches": stream.meta(), **before, "model": by, "row": fixed, "reader": reader, "context": context}
-    service.store.contexts.state(row.id).save(kept, meta, row.fingerprint, beside)
+    folder.save(kept, meta, row.fingerprint, beside)
 
 
 class _Writing(NamedTuple):
@@ -72,11 +72,26 @@ class Checkpoints:
     """The checkpoints of one reading. Leaving it waits for one that is being written."""
 
     def __init__(
-        self, service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", period_sec: float
+        self,
+        folder: TensorFolder,
+        row: ContextRow,
+        stream: Stream,
+        reader: "engine.Reader",
+        period_sec: float,
+        on_saved: Callable[[Report], None],
     ) -> None:
-        """Prepare the thread that writes. period_sec: least time between two checkpoints."""
-        self._service, self._row, self._stream, self._reader = service, row, stream, reader
-        self._period = period_sec
+        """Prepare the thread that writes.
+
+        Args:
+            folder: the folder of the context.
+            row: the context.
+            stream: its text as tokens.
+            reader: the reading.
+            period_sec: least time between two checkpoints.
+            on_saved: told the progress that a checkpoint has saved.
+        """
+        self._folder, self._row, self._stream, self._reader = folder, row, stream, reader
+        self._period, self._on_saved = period_sec, on_saved
         self._next = time.monotonic() + period_sec
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: _Writing | None = None
@@ -127,7 +142,7 @@ class Checkpoints:
 
         def write() -> float:
             began = time.monotonic()
-            save(self._service, self._row, self._stream, self._reader.model, kept, reader=facts)
+            save(self._folder, self._row, self._stream, self._reader.model, kept, reader=facts)
             return time.monotonic() - began
 
         self._writing = _Writing(now, full, self._thread.submit(write))
@@ -143,7 +158,6 @@ class Checkpoints:
         writing, self._writing = self._writing, None
         took = writing.seconds.result()
         self._next = time.monotonic() + max(self._period, 20 * took)
-        store, row, now = self._service.store, self._row, writing.now
         if writing.full and (archive := self._reader.memory.archive):
-            archive.use_mapped_files(store.contexts.state(row.id).load(row.fingerprint, contents=False)[0])
-        store.contexts.update(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
+            archive.use_mapped_files(self._folder.load(self._row.fingerprint, contents=False)[0])
+        self._on_saved(writing.now)

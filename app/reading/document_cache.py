@@ -1,13 +1,15 @@
 """A cache of the texts of documents, and of the words on their pages."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 from app.asking.quotes import PageWords
 from app.lru_cache import LruCache
 
 if TYPE_CHECKING:
     import ingest
+    from sessions import TextFile
 
 MOST_DOCUMENTS = 16
 
@@ -20,6 +22,14 @@ class DocumentCache:
         self._fetch = fetch
         self._documents: LruCache[str, ingest.Document] = LruCache(MOST_DOCUMENTS)
         self._words: LruCache[str, PageWords] = LruCache(MOST_DOCUMENTS)
+
+    def over(self, texts: "Sequence[TextFile]") -> Self:
+        """Return this cache with the documents of these texts; what is loaded is held by both."""
+        import ingest
+
+        files, other = {each.id: each for each in texts}, copy(self)
+        other._fetch = lambda id: ingest.Document.from_json(files[id].content())
+        return other
 
     def document(self, document_id: str) -> "ingest.Document":
         """Return the document with this id."""

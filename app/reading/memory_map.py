@@ -23,7 +23,7 @@ class Remembered:
     """A stretch of a document: characters `start` to `end` (exclusive).
 
     document: id of the document.
-    place: place where the stretch begins, in words.
+    place: place where the stretch begins, in words; "" in what `memory_map` returns.
     tokens: number of tokens.
     share: share of KV heads (all layers) that hold an entry of a token, averaged over the tokens, 0 to 1.
     """
@@ -36,13 +36,12 @@ class Remembered:
     share: float
 
 
-def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "DocumentCache") -> list[Remembered]:
+def memory_map(remembered: "torch.Tensor", stream: "Stream") -> list[Remembered]:
     """Return the stretches of a text from beginning to end; an empty list if everything is remembered.
 
     Args:
         remembered: share per token of the stream, float32 [T] (`engine.Context.remembered`).
         stream: the text as tokens.
-        document_cache: the documents.
     """
     if bool(remembered.eq(1).all()):
         return []
@@ -56,10 +55,15 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", document_cache: "Do
         for first, end in pairwise(edges):
             spans = stream.spans(first, end)
             span = replace(spans[0], end=spans[-1].end)
-            place = document_cache.document(span.document_id).locate(span.start).label
             share = round(float(remembered[first:end].mean()), 5)
-            found.append(Remembered(span.document_id, span.start, span.end, place, end - first, share))
+            found.append(Remembered(span.document_id, span.start, span.end, "", end - first, share))
     return found
+
+
+def with_places(stretches: Sequence[Remembered], document_cache: "DocumentCache") -> list[Remembered]:
+    """Return the stretches with their places in words."""
+    places = (document_cache.document(each.document).locate(each.start).label for each in stretches)
+    return [replace(each, place=place) for each, place in zip(stretches, places, strict=True)]
 
 
 def save_map(store: Store, context_id: str, stretches: Sequence[Remembered]) -> None:

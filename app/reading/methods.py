@@ -17,7 +17,8 @@ PRESETS = {SMOLLM2: {"exact": "light"}}
 LONG = 8192
 """Least window of a model to which `exact` shows a whole text."""
 WHOLE = 16_384
-"""Largest budget for that: a longer text would take minutes and gigabytes more."""
+"""Largest budget for that: a longer text would take minutes and gigabytes more, and is answered worse by a memory than
+by plain text search (docs/results.md, 32K)."""
 ROOM = 512
 """Tokens of questions and answers beside such a text."""
 

@@ -2,20 +2,23 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.asking.demo_answer import as_said
 from app.errors import AppError
+from app.jobs.work import SavedContext, SavedSession
 from app.machine.fitting import placed
 from app.reading.context_cache import OpenContext, OpenConversation
 from app.reading.earlier_turns import BEGINS, EARLIER, kept_turns, state_behind
 from app.reading.saved_state import check_context, check_conversation
 from app.reading.token_stream import PART, Stream
-from sessions import ContextRow, DiskFull, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
+from sessions import ContextRow, DiskFull, Part, StoreCorrupt, StoreError, TensorFolder
 
 if TYPE_CHECKING:
     import engine
+    from app.jobs.here import Here
     from app.service import Service
 
 log = logging.getLogger(__name__)
@@ -39,16 +42,46 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
         sessions.StoreError: its files are not those that were written.
         engine.EngineError: its model cannot be used here, or differs from the one that read it.
     """
-    if reading := service.read_here(context_id):
+    row = service.store.contexts.get(context_id)
+    require_begun(service, row)
+    return opened_context(service.here, saved_context(service, row))
+
+
+def saved_context(service: "Service", row: ContextRow) -> SavedContext:
+    """Return a context as work needs it."""
+    return SavedContext(row, service.store.contexts.state(row.id).path)
+
+
+def saved_session(service: "Service", session_id: str) -> SavedSession:
+    """Return a session as work needs it, after its last turn was finished as saved with the conversation.
+
+    It may be unfinished, because the store could not be written when it ended.
+    """
+    store, folder = service.store, service.store.sessions.state(session_id)
+    turns = store.turns.all(session_id)
+    if any(turn.status != "done" for turn in turns) and folder.exists():
+        with suppress(StoreError, *CONTRADICTORY):  # as opening the conversation will say
+            _, meta = folder.load(only=())
+            check_conversation(meta)
+            store.turns.finish_as_saved(meta["turn"])
+            turns = store.turns.all(session_id)
+    said = tuple((turn.question, turn.answer) for turn in turns if turn.status == "done")
+    return SavedSession(session_id, folder.path, tuple(turn.id for turn in turns), said)
+
+
+def opened_context(here: "Here", saved: SavedContext) -> OpenContext:
+    """Return a context of which some text was read, see `open_context`."""
+    id = saved.row.id
+    if reading := here.read_here(id):
         return reading
-    usage = service.store.contexts.get(context_id).usage.get("bytes", {})
+    usage = saved.row.usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
 
     def load() -> OpenContext:
-        return _load_context(service, context_id)
+        return _load_context(here, saved)
 
-    folder, contexts = service.store.contexts.state(context_id), service.contexts
-    return _current(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
+    contexts = here.contexts
+    return _current(TensorFolder(saved.folder), lambda: contexts.get(id, expected, load), lambda: contexts.drop(id))
 
 
 def _current(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
@@ -121,14 +154,12 @@ def check_finished(row: ContextRow, meta: dict[str, Any]) -> None:
         )
 
 
-def _load_context(service: "Service", context_id: str) -> OpenContext:
+def _load_context(here: "Here", saved: SavedContext) -> OpenContext:
     import engine
 
-    row = service.store.contexts.get(context_id)
-    require_begun(service, row)
-    found = service.models.get(row.model)
+    row, folder = saved.row, TensorFolder(saved.folder)
+    found = here.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
-    folder = service.store.contexts.state(context_id)
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
     check_context(row, parts, meta)
@@ -143,9 +174,17 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     return OpenContext(row, model, context, stream, stamps, row.tokens_read / row.tokens if unfinished else None)
 
 
-def open_conversation(
-    service: "Service",
-    session_id: str,
+def open_conversation(service: "Service", session_id: str) -> OpenConversation:
+    """Return the session's conversation with all of its turns, see `opened_conversation`."""
+    row = service.store.contexts.get(service.store.sessions.get(session_id).context_id)
+    require_begun(service, row)
+    return opened_conversation(service.here, saved_context(service, row), saved_session(service, session_id))
+
+
+def opened_conversation(
+    here: "Here",
+    context: SavedContext,
+    session: SavedSession,
     on_pass: Callable[[], None] = lambda: None,
     on_turn: Callable[[int, int], None] = lambda done, total: None,
 ) -> OpenConversation:
@@ -156,51 +195,51 @@ def open_conversation(
     the first token. The next answer saves the conversation if the context is finished.
 
     Args:
-        service: the home in use.
-        session_id: the session.
+        here: holds what is open.
+        context: the context.
+        session: the session.
         on_pass: called after each pass over those turns; its exception ends the work, and nothing is kept.
         on_turn: told how many of those turns are read, and how many there are.
     """
     import engine
 
-    opened = open_context(service, service.store.sessions.get(session_id).context_id)  # marks it as in use
+    opened = opened_context(here, context)  # marks it as in use
     if opened.share is not None:  # more is read by the next question
         early = OpenConversation(opened, engine.Conversation(opened.context), {})
-        _replay(service, session_id, early, on_pass, on_turn)
+        _replay(session, early, on_pass, on_turn)
         return early
 
     def load() -> OpenConversation:
-        return _load_conversation(service, session_id, opened)
+        return _load_conversation(session, opened)
 
-    folder, conversations = service.store.sessions.state(session_id), service.conversations
-    held = _current(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
+    folder, conversations = TensorFolder(session.folder), here.conversations
+    held = _current(folder, lambda: conversations.get(session.id, load), lambda: conversations.drop(session.id))
     if not held.conversation.turns:
         try:
-            _replay(service, session_id, held, on_pass, on_turn)
+            _replay(session, held, on_pass, on_turn)
         except BaseException:
-            conversations.drop(session_id)  # it holds only some of its turns
+            conversations.drop(session.id)  # it holds only some of its turns
             raise
     return held
 
 
 def _replay(
-    service: "Service",
-    session_id: str,
+    session: SavedSession,
     held: OpenConversation,
     on_pass: Callable[[], None],
     on_turn: Callable[[int, int], None],
 ) -> None:
-    said = [turn for turn in service.store.turns.all(session_id) if turn.status == "done"]
-    for done, turn in enumerate(said):
-        on_turn(done, len(said))
-        held.conversation.replay(turn.question, as_said(held.opened.row.model, turn.answer), on_pass)
-    on_turn(len(said), len(said))
+    total = len(session.said)
+    for done, (question, answer) in enumerate(session.said):
+        on_turn(done, total)
+        held.conversation.replay(question, as_said(held.opened.row.model, answer), on_pass)
+    on_turn(total, total)
 
 
-def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:
+def _load_conversation(session: SavedSession, opened: OpenContext) -> OpenConversation:
     import engine
 
-    folder = service.store.sessions.state(session_id)
+    folder = TensorFolder(session.folder)
     stamps = folder.stamps()
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
@@ -209,25 +248,23 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
         check_conversation(meta)
     except CONTRADICTORY as error:
         raise StoreCorrupt(
-            f"What is saved of session {session_id} contradicts itself ({error}): branch {session_id} and go on in the "
+            f"What is saved of session {session.id} contradicts itself ({error}): branch {session.id} and go on in the "
             "branch, which reads the turns that it keeps from their text."
         ) from error
-    try:
-        service.store.turns.finish_as_saved(meta["turn"])  # the store could not be written when it ended
-    except NotFound:
-        log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
+    if meta["turn"]["id"] not in session.turns:
+        log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session.id)
         folder.discard()
         return OpenConversation(opened, engine.Conversation(opened.context), folder.stamps())
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
-def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
-    """Save the session's conversation, with its last turn (id, answer, reasoning, sources, measurements).
+def save_conversation(folder: TensorFolder, open_one: OpenConversation, turn: dict[str, Any]) -> None:
+    """Save a session's conversation in its folder, with its last turn (id, answer, reasoning, sources, measurements).
 
     Earlier states are kept with it as far as there is room (`earlier_turns.py`).
     """
     saved, meta = open_one.conversation.state()
-    folder, fingerprint = service.store.sessions.state(session_id), open_one.opened.row.fingerprint
+    fingerprint = open_one.opened.row.fingerprint
     parts, facts = to_host(saved), {"conversation": meta, "turn": turn}
     earlier, listed = kept_turns(folder, parts, meta, fingerprint)
     try:

@@ -6,19 +6,17 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from app.errors import AppError, phrase
-from app.machine.fitting import plan_reading, require_disk, require_memory
-from app.machine.planning import remaining_time
-from app.reading.checkpoints import CHECKPOINT_SEC, Checkpoints, save
-from app.reading.context_cache import OpenContext
+from app.errors import phrase
+from app.jobs.work import ReadingHooks, ReadingWork, Stopped
+from app.machine.fitting import require_disk, require_memory
+from app.reading.checkpoints import CHECKPOINT_SEC, save
 from app.reading.documents import LEFT_OUT
-from app.reading.memory_map import memory_map, save_map
-from app.reading.methods import spec_of
-from app.reading.open_context import check_finished, model_of, to_host
+from app.reading.memory_map import save_map, with_places
+from app.reading.methods import fitted_to_text, spec_of
+from app.reading.open_context import check_finished, model_of, saved_context
 from app.reading.preparing import OnReport, Prepared
-from app.reading.progress import Report, usage_json
-from app.reading.saved_state import check_context
-from app.reading.token_stream import PART, Stream
+from app.reading.progress import Report
+from app.reading.token_stream import Stream
 from app.service import Service
 from sessions import ContextRow, InUse, StoreError
 
@@ -27,10 +25,6 @@ if TYPE_CHECKING:
 
 RESUME_ORDER = ("ready", "paused", "failed", "cancelled", "reading")
 """Statuses of equal readings; the first one found is resumed."""
-
-
-class Stopped(Exception):
-    """The work was asked to stop. A reading has saved a checkpoint and can be resumed."""
 
 
 def find_finished(
@@ -42,12 +36,37 @@ def find_finished(
     """
     stamp = service.models.stamp(prepared.model)
     for row in (row for row in _same_request(service, prepared) if row.status == "ready"):
-        with suppress(StoreError):  # deleted meanwhile, or damaged, as opening it will say
-            _, meta = service.store.contexts.state(row.id).load(row.fingerprint, only=())
-            by = meta.get("model")  # missing in old saved states
-            if by and by["stamp"] == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
-                return _reuse(service, row, prepared, warnings, title)
+        by = _read_by(service, row)
+        if by.get("stamp") == stamp and _matches(row, by["fingerprint"], spec_of(prepared.model), prepared):
+            return _reuse(service, row, prepared, warnings, title)
     return None
+
+
+def find_read_alone(service: Service, document_id: str, method: "engine.Method", settings: dict[str, Any]) -> str:
+    """Return the finished context of one document by the default model, or "". Its text is not encoded.
+
+    Args:
+        service: the home in use.
+        document_id: the document.
+        method: the method with all its settings, as `method_for` returns it.
+        settings: the settings that a person chose.
+    """
+    name = service.models.default
+    for row in service.store.contexts.all(document_id):
+        if row.status != "ready" or row.model != name or row.document_ids != [document_id]:
+            continue
+        asked = fitted_to_text(method, spec_of(name).window, settings, row.tokens)
+        if _has_method(row, asked) and _read_by(service, row).get("stamp") == service.models.stamp(name):
+            return row.id
+    return ""
+
+
+def _read_by(service: Service, row: ContextRow) -> dict[str, str]:
+    """Return stamp and fingerprint of the model that read a context; nothing if its saved state does not tell."""
+    with suppress(StoreError):  # deleted meanwhile, or damaged, as opening it will say
+        _, meta = service.store.contexts.state(row.id).load(row.fingerprint, only=())
+        return meta.get("model") or {}  # missing in old saved states
+    return {}
 
 
 def begin(
@@ -102,24 +121,26 @@ def begin(
 
 
 def _same_request(service: Service, prepared: Prepared) -> list[ContextRow]:
-    """Return the contexts of these documents with this method, by any model.
+    """Return the contexts of these documents with this method, by any model."""
+    ids = prepared.document_ids
+    rows = service.store.contexts.all(ids[0])
+    return [row for row in rows if row.document_ids == ids and _has_method(row, prepared.method)]
+
+
+def _has_method(row: ContextRow, asked: "engine.Method") -> bool:
+    """Return whether a context has this method with these settings.
 
     Saved files are the same with every tier, so a request with tier `auto` takes a reading with any.
     """
     import engine
 
-    ids, asked = prepared.document_ids, prepared.method.settings()
-    found = []
-    for row in service.store.contexts.all(ids[0]):
-        method = _method_of(row) if row.document_ids == ids else None
-        if method is None or method.name != prepared.method.name:
-            continue
-        settings = method.settings()
-        if asked.get("tier") == engine.AUTO:
-            settings["tier"] = engine.AUTO
-        if settings == asked:
-            found.append(row)
-    return found
+    method = _method_of(row)
+    if method is None or method.name != asked.name:
+        return False
+    settings, wanted = method.settings(), asked.settings()
+    if wanted.get("tier") == engine.AUTO:
+        settings["tier"] = engine.AUTO
+    return settings == wanted
 
 
 def _matches(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
@@ -163,7 +184,7 @@ def _create(
         title = title or _given_title(service, base)
         warnings = [*_document_warnings(base), *warnings]
     # Refuse readings that cannot fit before memory is taken, and impossible settings before anything is kept.
-    plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
+    plan = service.here.planned(model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
     require_disk(plan, service.home, there)
     return store.contexts.add(
@@ -177,22 +198,9 @@ def _create(
         warnings=list(dict.fromkeys([*warnings, *filter(None, [plan.beyond])])),
         title=title,
         base=base,
-        save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
+        save=lambda row: save(store.contexts.state(row.id), row, stream, model, {}, facts, beside=base is not None),
         check=check,
     )
-
-
-def _planned(
-    service: Service, model: "engine.Model", name: str, method: "engine.Method", tokens: int, read_before: int
-) -> "engine.Plan":
-    """Return `plan_reading`; if memory is short, drop the open contexts, which are on disk anyway, and plan again."""
-    try:
-        return plan_reading(model, name, method, tokens, read_before)
-    except AppError:
-        if not service.contexts.ids():
-            raise
-    service.forget_open()
-    return plan_reading(model, name, method, tokens, read_before)
 
 
 def _given_title(service: Service, row: ContextRow) -> str | None:
@@ -249,7 +257,7 @@ def read(
         service: the home in use.
         context_id: the context.
         report: called after each step; it may answer questions meanwhile, in the same thread, also about the text read
-            so far (`Service.under_way`).
+            so far (`Here.under_way`).
         should_stop: asked after each step.
         checkpoint_sec: least time between checkpoints.
 
@@ -260,16 +268,20 @@ def read(
     row = service.store.contexts.get(context_id)
     if row.status == "ready":
         return row
+    contexts = service.store.contexts
+
+    def saved(now: Report) -> None:
+        contexts.update(context_id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
+
+    hooks = ReadingHooks(report, should_stop, saved, may_save=lambda: contexts.check_unread(context_id))
     try:
-        return _read(service, row, report, should_stop, checkpoint_sec)
+        return _read(service, row, hooks, checkpoint_sec)
     except Stopped:
         service.store.contexts.update(context_id, status="paused")
         raise
     except BaseException as error:
         _note_failure(service, context_id, error)
         raise
-    finally:
-        service.under_way = None
 
 
 def _note_failure(service: Service, context_id: str, error: BaseException) -> None:
@@ -280,63 +292,10 @@ def _note_failure(service: Service, context_id: str, error: BaseException) -> No
         service.store.contexts.update(context_id, status=status, error=None if status == "paused" else phrase(error))
 
 
-def _read(
-    service: Service, row: ContextRow, report: OnReport, should_stop: Callable[[], bool], checkpoint_sec: float
-) -> ContextRow:
-    import engine
-
-    report(Report("loading the model", row.tokens_read, row.tokens))
-    found = service.models.get(row.model)
-    method = engine.make_method(row.method, **row.settings)
-    parts, meta = service.store.contexts.state(row.id).load(row.fingerprint)
-    check_context(row, parts, meta)
-    stream = Stream.load(parts.pop(PART), meta["stretches"])
-    model = model_of(row, found, method, stream, meta)
-    if meta["context"]:  # the process that finished it may have died before it updated the row
-        reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
-    else:
-        plan = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read)
-        reader = (
-            engine.Reader.resume(model, plan.method, stream.ids, parts, meta["reader"], plan.chunk)
-            if meta["reader"]
-            else engine.Reader(model, plan.method, stream.ids, plan.chunk)
-        )
-    if reader.memory.archive:
-        reader.memory.archive.use_mapped_files(parts)
-    service.store.contexts.update(row.id, status="reading", error=None)
-    now = Report("reading", row.tokens_read, row.tokens, row.seconds)
-    before = len(model.chat.prefix)  # tokens of the chat template are not text
-    total = reader.total - before
-    seconds_left = remaining_time(model, method, total, row.read_before)
-    with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
-        for progress in reader.run():
-            done = max(0, progress.tokens_done - before)
-            now = Report(
-                progress.stage,
-                done,
-                total,
-                progress.seconds,
-                seconds_left(done, progress.seconds),
-                progress.tokens_per_second,
-                usage_json(progress.usage),
-            )
-            share = now.tokens_done / now.tokens_total
-            service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
-            report(now)
-            if reader.finished:
-                break  # only saving is left, so do not stop
-            if should_stop():
-                checkpoints.save_now(now)
-                raise Stopped
-            checkpoints.after_step(now)
-    now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have dropped memory
-    report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
-    context = reader.context()
-    stretches = memory_map(context.remembered(), stream, service.document_cache)
-    state, facts = context.state()
-    save(service, row, stream, model, to_host(state), context=facts)  # no-op if deleted meanwhile
-    save_map(service.store, row.id, stretches)
-    seconds = max(now.seconds, row.seconds)  # one that was resumed at its end has no time of its own
-    return service.store.contexts.update(
-        row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
-    )
+def _read(service: Service, row: ContextRow, hooks: ReadingHooks, checkpoint_sec: float) -> ContextRow:
+    contexts = service.store.contexts
+    contexts.update(row.id, status="reading", error=None)
+    done = service.runner.read(ReadingWork(saved_context(service, row), checkpoint_sec), hooks)
+    save_map(service.store, row.id, with_places(done.map, service.document_cache))
+    seconds = max(done.seconds, row.seconds)  # one that was resumed at its end has no time of its own
+    return contexts.update(row.id, status="ready", tokens_read=done.tokens_read, seconds=seconds, usage=done.usage)

@@ -194,11 +194,12 @@ def free_port() -> int:
 
 
 def wait_for(what: Callable[[], bool], name: str) -> None:
-    """Wait until a condition holds; fail the test if it never does."""
-    deadline = time.monotonic() + PATIENCE_SEC
+    """Wait until a condition holds, and look ever less often; fail the test if it never does."""
+    deadline, pause = time.monotonic() + PATIENCE_SEC, 0.01
     while not what():
         assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s for {name}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.2)  # a look at a server takes its time from what is waited for
 
 
 def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -23,6 +23,7 @@ from app.asking import answers, sources
 from app.cli import main
 
 REST_SEC = 0.05
+REST_BETWEEN_PIECES_SEC = 0.2  # a page can be loaded again while an answer of some tens of pieces is held back
 FULL = "full"
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
 
@@ -56,7 +57,7 @@ def hold_back(
             for event in events:
                 yield event
                 if held():
-                    time.sleep(REST_SEC)
+                    time.sleep(REST_BETWEEN_PIECES_SEC)
 
     patch(engine.Reader, "run", wading)
     patch(engine.Conversation, "ask", halting)

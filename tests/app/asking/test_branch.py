@@ -13,7 +13,7 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, branch, keep_question
 from app.errors import AppError, UsageError
 from app.jobs.worker import Worker
-from app.reading.open_context import open_conversation
+from app.reading.open_context import open_conversation, opened_conversation
 from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
@@ -147,9 +147,9 @@ def test_the_first_token_is_waited_for_from_the_question_on(
     def open_slowly(*given: Any) -> Any:
         nonlocal late
         late += took.pop(0)
-        return open_conversation(*given)
+        return opened_conversation(*given)
 
-    monkeypatch.setattr("app.asking.turns.open_conversation", open_slowly)
+    monkeypatch.setattr("app.jobs.here.opened_conversation", open_slowly)
     monkeypatch.setattr("time.perf_counter", lambda: clock() + late)
     waits = [ask(service, session, "Who?").measurements["time_to_first_token_seconds"] for _ in range(2)]
     assert waits[0] > 1000 > waits[1]

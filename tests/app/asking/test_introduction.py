@@ -22,10 +22,10 @@ from app.asking.introduction import (
     singles_out,
     telling,
 )
+from app.jobs.work import Stopped
 from app.jobs.worker import Worker
 from app.listing import details
 from app.reading.open_context import open_context
-from app.reading.readings import Stopped
 from app.service import Service
 from app.web.tab_state import Selection, TabState
 from app.web.views.welcome import welcome

@@ -292,6 +292,7 @@ def test_named_pages_are_counted_in_words() -> None:
         numbers = {**measured, "read_again_tokens": 90}
         turn = TurnRow("t-a", "s-a", 0, "Who?", "I.", "done", [], numbers, None, 1, 0.0, 1.0, pages=pages)
         assert f">{words} {pages} read again<" in turn_article(turn, {})
+    assert pages_in_words("9-11 + 12") == "pages 9-11 + page 12"
 
 
 def test_printed_pages_from_the_question_to_the_turn(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.asking.not_found import says_not_found
+from app.asking.not_found import is_no_value, says_not_found
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,23 @@ def test_answers_that_found_nothing(answer: str) -> None:
 )
 def test_answers_about_the_text(answer: str) -> None:
     assert not says_not_found(answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "none"),
+    [
+        ("The text does not provide the capital of Mongolia, but it mentions a boat.", True),
+        ("The text does not provide the number. However, it says that", True),
+        ("The text you provided does not name the author", True),
+        ("Answer: not found", True),
+        ("- The text does not provide a date", True),
+        ("Unknown.", True),
+        ("None", True),
+        ("The text, however, is by Anna Dirk", False),
+        ("None of the boats", False),
+        ("the unknown sailor", False),
+        ("nothing but the truth", False),
+    ],
+)
+def test_a_value_that_begins_with_there_being_none_is_none(value: str, none: bool) -> None:
+    assert is_no_value(value) == none

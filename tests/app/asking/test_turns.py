@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from app.asking import support, turns
+from app.asking import support
 from app.asking.answer_options import AnswerOptions
+from app.asking.answers import Checked, Question, checked
 from app.asking.turns import answer, keep_question, new_session
 from app.commands.asking import note_sources, result_of
 from app.errors import UsageError
+from app.jobs import here
 from app.reading.readings import read
 from app.service import Service
 from app.web.views.markup import esc
@@ -76,7 +78,7 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
     shown = {}
     for words in ("", "That is not in the text."):
         if words:  # the tiny model cannot say so itself
-            monkeypatch.setattr("app.asking.turns._finish", _saying(words))
+            monkeypatch.setattr(here, "checked", _saying(words))
         turn = answer(service, keep_question(service, session, "Where?").id, SHORT)
         assert turn.sources
         note_sources(turn, {})
@@ -88,14 +90,13 @@ def test_an_answer_that_found_nothing_is_kept_as_such(
     assert "tokens/s" not in capsys.readouterr().err, "an answer of one token has no speed"
 
 
-def _saying(words: str) -> Callable[..., TurnRow]:
-    """Return a function that finishes turns with other words in place of the model's."""
-    finish = turns._finish
+def _saying(words: str) -> Callable[..., Checked]:
+    """Return a function that checks answers with other words in place of the model's."""
 
-    def finished(service: Service, turn: TurnRow, open_one: Any, done: Any, *how: Any) -> TurnRow:
-        return finish(service, turn, open_one, replace(done, text=words), *how)
+    def said(question: Question, done: Any) -> Checked:
+        return checked(question, replace(done, text=words))
 
-    return finished
+    return said
 
 
 @pytest.mark.parametrize(("method", "budget"), [("infinipot", "1200"), ("exact", "320")])
@@ -137,7 +138,7 @@ def test_an_answer_that_the_text_does_not_say_is_marked(
     path.write_text(book_text(60) + "The heron nested by the mill for nine days. " + book_text(20), encoding="utf-8")
     context = read(service, begin(service, add(service, path), "exact", {"budget": "320"}).id, lambda _: None)
     session = service.store.sessions.add(context.id).id
-    monkeypatch.setattr(turns, "_finish", _saying(said))
+    monkeypatch.setattr(here, "checked", _saying(said))
     turn = answer(service, keep_question(service, session, "Where had the heron nested?").id, SHORT)
     measured = turn.measurements
     assert measured["found"] == (warned != support.NOWHERE), "as the page says"
@@ -167,7 +168,7 @@ def test_all_answers_to_questions_about_a_place_are_checked(
 ) -> None:
     """Regression: a wrong answer about a short text came without a warning."""
     context = read_through(service, add(service, book))
-    monkeypatch.setattr(turns, "_finish", _saying("They left for Paris in 1714."))
+    monkeypatch.setattr(here, "checked", _saying("They left for Paris in 1714."))
     turn = answer(service, keep_question(service, service.store.sessions.add(context.id).id, question).id, SHORT)
     assert (support.NOWHERE in turn.measurements["warnings"]) == checked
     assert bool(turn.measurements.get("unsupported")) == marked
@@ -323,7 +324,9 @@ def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, boo
         answer(service, turn.id, SHORT, on_stage=stages.append)
     short, long = told.values()
     assert set(short) == {""}
-    assert re.fullmatch(r"Reading the question: [\d,]+ of [\d,]+ tokens", next(filter(None, long)))
+    first, *_, last = dict.fromkeys(filter(None, long))  # its words also lead to passages
+    assert re.fullmatch(r"Reading the passages that the question is about: \d+ %", first)
+    assert re.fullmatch(r"Reading the question: [\d,]+ of [\d,]+ tokens", last)
     assert long[-1] == ""
 
 

@@ -8,7 +8,7 @@ import pytest
 from app.asking.answers import Place, ask_alone
 from app.asking.named_pages import named_pages, pages_up_to
 from app.asking.place import keep_place, known_pages, place_in
-from app.asking.turns import answer, keep_question, with_documents
+from app.asking.turns import answer, checked_pages, keep_question, with_documents
 from app.errors import UsageError
 from app.home import ASSETS
 from app.reading.readings import read
@@ -101,6 +101,19 @@ def test_a_turn_keeps_the_pages_that_were_known(service: Service, tmp_path: Path
             pages_up_to(place, ids, cache)
     with pytest.raises(UsageError, match="not both"):
         with_documents(service, context, "1:2", [], "2:2")
+    for pages, documents, up_to, kept in (
+        ("+1:1", [], "2:2", "1:, 2:1-2 + 1:1"),
+        ("+1:1", ["2"], "", "2: + 1:1"),
+        ("2:1-2 +1:1, 1:2", ["1"], "", "1:, 2:1-2 + 1:1, 1:2"),
+        ("+ 2:", [], "", "+ 2:"),
+    ):
+        assert checked_pages(service, context, with_documents(service, context, pages, documents, up_to)) == kept
+        assert checked_pages(service, context, kept) == kept
+    turn = answer(service, keep_question(service, session, "What is Part 1?", "+1:1").id, SHORT)
+    assert (turn.pages, turn.status) == ("+ 1:1", "done")
+    behind = keep_question(service, session, "What is Part 1?", "1:, 2:1-2 + 2:3")
+    with pytest.raises(UsageError, match="is behind those that are known"):
+        answer(service, behind.id, SHORT)
 
 
 def test_a_place_belongs_to_its_document(service: Service, tmp_path: Path) -> None:

@@ -89,8 +89,9 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
 def test_a_reading_that_was_stopped_goes_on_by_its_id(
     tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from app.jobs.work import Stopped
     from app.reading.documents import IngestOptions, add_documents
-    from app.reading.readings import Stopped, read
+    from app.reading.readings import read
     from app.service import Service
 
     home = tmp_path / "home"

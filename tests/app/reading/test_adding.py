@@ -10,13 +10,14 @@ from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, branch, keep_question
 from app.errors import AppError
 from app.jobs.uploads import cache
+from app.jobs.work import Stopped
 from app.jobs.worker import Worker
 from app.reading import readings
 from app.reading.documents import IngestOptions
 from app.reading.methods import spec_of
 from app.reading.preparing import prepare, prepare_more
 from app.reading.progress import Report
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from app.web.actions import Actions
 from app.web.metrics import MetricsReader

@@ -15,11 +15,12 @@ import torch
 import sessions.tensors
 from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError
+from app.jobs.work import Stopped
 from app.machine.fitting import plan_reading
 from app.reading.checkpoints import save
 from app.reading.open_context import open_context
 from app.reading.progress import Report
-from app.reading.readings import OnReport, Stopped, read
+from app.reading.readings import OnReport, read
 from app.service import Service
 from app.web.metrics import MetricsReader
 from engine import Machine, OutOfMemory, Planner, make_method

@@ -10,10 +10,11 @@ import pytest
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
 from app.errors import phrase
+from app.jobs.work import Stopped
 from app.reading import documents
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_context, open_conversation
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from ingest import ingest
 from sessions import ContextRow, StoreCorrupt, TurnRow

@@ -8,10 +8,11 @@ import pytest
 
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question
+from app.jobs.work import Stopped
 from app.reading.open_context import model_of, open_context
 from app.reading.preparing import prepare_more
 from app.reading.progress import Report
-from app.reading.readings import Stopped, begin, read
+from app.reading.readings import begin, read
 from app.service import Service
 from engine import ContextMismatch
 from tests.app import helpers

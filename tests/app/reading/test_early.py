@@ -8,11 +8,12 @@ import pytest
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question, new_session
 from app.errors import AppError
+from app.jobs.work import Stopped
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_conversation
 from app.reading.progress import Report
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from app.web.chat_props import ChatProps
 from app.web.tab_state import Selection, TabState
@@ -57,7 +58,7 @@ def test_a_reading_is_asked_while_it_goes_on_and_ends_as_without(service: Servic
             asked.append(ask(service, session))
 
     read(service, row.id, ask_now)
-    assert service.under_way is None
+    assert service.here.under_way is None
     assert [turn.status for turn in asked] == ["done", "done"]
     assert all(map(early, asked))
     seen = [int(turn.measurements["warnings"][0].split("%")[0].rpartition(" ")[2]) for turn in asked]
@@ -145,7 +146,7 @@ def test_the_worker_answers_in_the_middle_of_a_reading(
     held.set()
     row = begun(service, tmp_path)
     worker.read(row.id)
-    wait_for(lambda: service.under_way is not None, "the reading to begin")
+    wait_for(lambda: service.here.under_way is not None, "the reading to begin")
     tab_state = TabState(service)
     props = tab_state.props(Selection(row.id))
     shown = {name: props[name]["visible"] for name in ("reading_view", "chat_view", "ask_early", "session_area")}

@@ -10,7 +10,7 @@ import torch
 from app.listing import details
 from app.reading.document_cache import DocumentCache
 from app.reading.documents import IngestOptions, add_documents
-from app.reading.memory_map import STRETCHES, Remembered, load_map, memory_map, save_map, tenths
+from app.reading.memory_map import STRETCHES, Remembered, load_map, memory_map, save_map, tenths, with_places
 from app.reading.readings import read
 from app.reading.token_stream import Stream, Stretch
 from app.service import Service
@@ -42,7 +42,7 @@ def stream() -> Stream:
 def test_stretches_follow_each_other_and_end_with_their_document() -> None:
     remembered = torch.zeros(TOKENS + 3)
     remembered[:40] = 0.5
-    found = memory_map(remembered, stream(), LIBRARY)
+    found = with_places(memory_map(remembered, stream()), LIBRARY)
     assert len(found) == STRETCHES + 1
     assert sum(each.tokens for each in found) == TOKENS + 3
     for before, after in pairwise(found[:-1]):
@@ -58,7 +58,7 @@ def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
     """Regression: a reading with more stretches than tokens failed at its end."""
     stretches = (Stretch("d-long", 0, 0, 0), Stretch("d-short", 0, 3, 3))
     few = Stream(torch.zeros(3, dtype=torch.int64), torch.arange(3), stretches)
-    found = memory_map(torch.tensor([1.0, 0.0, 0.5]), few, LIBRARY)
+    found = with_places(memory_map(torch.tensor([1.0, 0.0, 0.5]), few), LIBRARY)
     assert [(each.document, each.start, each.tokens, each.share) for each in found] == [
         ("d-short", 0, 1, 1.0),
         ("d-short", 1, 1, 0.0),
@@ -67,7 +67,7 @@ def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
 
 
 def test_there_is_no_map_of_what_is_remembered_whole(service: Service) -> None:
-    assert memory_map(torch.ones(TOKENS + 3), stream(), LIBRARY) == []
+    assert memory_map(torch.ones(TOKENS + 3), stream()) == []
     save_map(service.store, "c-abcdef", [])
     assert service.store.measurements.newest("memory map", "c-abcdef") == []
 

@@ -13,13 +13,14 @@ from transformers import PreTrainedTokenizerBase
 
 from app.asking.turns import answer, keep_question
 from app.errors import AppError, UsageError, phrase
+from app.jobs.work import Stopped
 from app.machine.fitting import require_disk
 from app.reading import readings
 from app.reading.documents import IngestOptions, add_documents
 from app.reading.open_context import open_context
 from app.reading.preparing import prepare
 from app.reading.progress import Report
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from engine import Method, SettingsError
 from ingest import IngestError
