@@ -104,7 +104,10 @@ def joined(sentences: Iterable[str]) -> str:
 def place_words(label: str) -> str:
     """Return a place, such as "page 3", in the language in use. A document's own headings stay as they are."""
     language = _present.get()
-    return (_matched(language, "places", label) or label) if language != ENGLISH else label
+    if language == ENGLISH:
+        return label
+    parts = re.split(r"((?:^| )\+ )", label)  # pages that are kept in view stand behind a plus sign
+    return "".join(_matched(language, "places", part) or part for part in parts)
 
 
 @lru_cache(maxsize=4096)

@@ -78,7 +78,8 @@ class NewTurn(Given):
     temperature, top_p, top_k, min_p, repetition_penalty: null for the model's own.
     max_reasoning: most tokens of the reasoning before the answer; 0 turns it off. Without it, a model of up
         to 4B weights answers at once.
-    pages: for example "12-14, iii, 15 of the file"; numbers are as printed. See `stockpot ask --help`.
+    pages: for example "12-14, iii, 15 of the file"; numbers are as printed. "+ 12" keeps page 12 in view. See `stockpot
+        ask --help`.
     json_schema: a JSON schema that the answer is to fit.
     documents: ids, numbers or titles of the documents to answer from, where several were read; empty for all.
     up_to: the last page that is known to the answer, instead of pages or documents; "" for the whole text.
@@ -102,9 +103,10 @@ class NewTurn(Given):
 
 
 class NewSweep(Given):
-    """A question for a list or a count to a whole context; or documents and columns for a table.
+    """A question for a list or a count to a whole context; or documents and columns for a table; or two documents to
+    compare; or a context and the number of cards of a self-test.
 
-    documents: ids of documents that were read; empty for all.
+    documents: ids of documents that were read; empty for all, in a table.
     columns: for example "author", or "n: How many took part?"; see `stockpot ask --each`.
     """
 
@@ -112,6 +114,8 @@ class NewSweep(Given):
     question: str = ""
     documents: list[str] = []
     columns: list[str] = []
+    compare: bool = False
+    cards: int = 0
 
 
 class Refused(BaseModel):

@@ -25,7 +25,7 @@ from app.asking.turns import branch, new_session, with_documents
 from app.errors import NotFound as NoSuchThing
 from app.errors import UsageError
 from app.jobs.linked_folders import linked, unlink
-from app.jobs.sweeps import SWEEP, list_request, result_of, table_request
+from app.jobs.sweeps import SWEEP, comparison_request, list_request, quiz_request, result_of, table_request
 from app.jobs.uploads import copy_in
 from app.jobs.worker import Worker
 from app.machine.local_models import local_models
@@ -53,6 +53,7 @@ MEDIA = {
     "md": "text/markdown; charset=utf-8",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "csv": "text/csv; charset=utf-8",
+    "tsv": "text/tab-separated-values; charset=utf-8",
     "json": "application/json",
 }
 
@@ -244,19 +245,27 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/sweeps", status_code=202)
     def begin_sweep(given: NewSweep) -> JobRow:
-        """Search a whole context for all that a question asks for, or ask each of several documents, for a table.
+        """Search a whole context for all that a question asks for, ask each of several documents, compare two, or test
+        what is known of a context.
 
         Returns the job, to be followed and cancelled at /api/jobs/ID. One that was stopped goes on when it is asked
         for again, behind the findings that it has.
         """
-        if bool(given.question) == bool(given.columns):
-            raise UsageError("Send context and question for a list, or documents and columns for a table.")
+        if sum(map(bool, (given.question, given.columns, given.compare, given.cards))) != 1:
+            raise UsageError(
+                "Send context and question for a list, documents and columns for a table, two documents and compare, "
+                "or context and cards for a self-test."
+            )
+        if given.cards:
+            return worker.sweep(*quiz_request(service, given.context, given.cards))
+        if given.compare:
+            return worker.sweep(*comparison_request(service, given.documents))
         if given.question:
             return worker.sweep(*list_request(service, store.contexts.get(given.context).id, given.question))
         return worker.sweep(*table_request(service, given.documents, given.columns))
 
-    @api.get("/sweeps/{id}", **_of_type("application/json", "text/csv", "text/markdown"))
-    def swept(id: str, format: Literal["json", "csv", "md"] = "json") -> Response:
+    @api.get("/sweeps/{id}", **_of_type("application/json", "text/csv", "text/markdown", MEDIA["tsv"]))
+    def swept(id: str, format: Literal["json", "csv", "md", "tsv"] = "json") -> Response:
         """Return the findings of a sweep so far, joined."""
         job = store.jobs.get(id)
         told = result_of(service, job) if job.kind == SWEEP else None

@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.asking.answers import Place
-from app.asking.sweep import VALUE, Finding, Task
+from app.asking.sweep import VALUE, Finding, Task, every
 from app.asking.turns import checked_question
+from app.asking.whole_list import key_of
 from app.errors import UsageError
+from app.language import t
 from app.listing import find_document, read_documents, reading_of
 from app.service import Service
 
@@ -65,14 +67,17 @@ def columns_of(texts: Sequence[str]) -> list[Column]:
             question = each if each.endswith(("?", "？", "؟")) else f"What is the {each}?"
         found.append(Column(heading, checked_question(question, f"The question of column {heading!r}")))
     if not found:
-        raise UsageError('There are no columns: write them as in --columns "author; sample size".')
+        raise UsageError(
+            'There are no columns: write what to ask with semicolons between, as in "author; sample size".'
+        )
     if twice := next((each.heading for each in found if [one.heading for one in found].count(each.heading) > 1), ""):
         raise UsageError(f'Two columns are called {twice!r}: give one another heading, as in "heading: question".')
     return found
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> Task:
-    """Return the sweep that fills a table. It is told as columns and rows with their cells, as far as they are there.
+    """Return the sweep that fills a table. It is told as columns and rows with their cells, as far as they are there;
+    and `joined`, with the different answers of each column, the titles that have them, and those that have nothing.
 
     said: the model's words, also where they were left out.
     """
@@ -90,9 +95,29 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> Task:
                 }
                 for number, row in enumerate(rows)
             ],
+            "joined": [_joined(rows, findings[number::width]) for number in range(width)],
         }
 
-    return Task([each.question for each in columns], [row.place for row in rows], VALUE, told)
+    return every([each.question for each in columns], [row.place for row in rows], VALUE, told)
+
+
+def _joined(rows: Sequence[Row], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the answers to one question, equal ones as one, with the titles of their documents."""
+    answers, nothing = dict[str, dict[str, Any]](), list[str]()
+    for row, found in zip(rows, findings, strict=False):
+        if found.items:
+            answer = found.items[0].answer
+            answers.setdefault(key_of(answer), {"answer": answer, "titles": []})["titles"].append(row.title)
+        else:
+            nothing.append(row.title)
+    return {"answers": [*answers.values()], "nothing": nothing}
+
+
+def in_words(joined: dict[str, Any]) -> str:
+    """Return the answers to one question as a sentence: "Maren Hollis (The Keeper); not found in The Fox"."""
+    said = [f"{each['answer']} ({', '.join(each['titles'])})" for each in joined["answers"]]
+    nothing = [t("not found in {titles}", titles=", ".join(joined["nothing"]))] if joined["nothing"] else []
+    return "; ".join([*said, *nothing])
 
 
 def _cell(found: Finding) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """A recap: two sentences on each chapter that a reader knows, by a sweep over the chapters.
 
-Of a long chapter the beginning and the end are read again. A sentence is told if its names, its numbers and most of its
-long words stand there; instead of any other, the sentence of the chapter that it comes closest to is quoted.
+Of a long chapter the beginning and the end are read again. A sentence is told if its names and most of its long words
+stand there, and its numbers in one sentence; instead of any other, the sentence of the chapter that it comes closest to
+is quoted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from app.asking.answer_options import AnswerOptions
 from app.asking.answers import Place
@@ -14,7 +16,7 @@ from app.asking.introduction import SHARED, telling, well_said, whole_sentences
 from app.asking.named_pages import Named, as_kept, named_pages, page_name, pages_up_to, spans_of
 from app.asking.not_found import says_not_found
 from app.asking.quotes import Span, sentences_of
-from app.asking.sweep import Shape, Task, findings_of, sweep
+from app.asking.sweep import Finding, Shape, Task, every, findings_of
 from app.reading.document_cache import DocumentCache
 from app.service import Service
 from ingest import Document
@@ -118,32 +120,30 @@ def _named(document: Document, number: int, start: int, end: int) -> Iterator[Na
             yield Named(number, low, high, page)
 
 
-def recap(
-    service: Service, context_id: str, parts: Sequence[Part], on_pass: Callable[[], None] = lambda: None
-) -> Iterator[Part]:
-    """Sum up the chapters of a context, and yield each with its sentences; what is known from before is not asked.
+def recap(service: Service, context: ContextRow, up_to: str) -> Task:
+    """Return the sweep that sums up the chapters of a context. It is told as `parts` with their sentences.
 
-    Args:
-        service: the home in use.
-        context_id: the context.
-        parts: its chapters, see `parts_of`.
-        on_pass: see `sweep`.
+    up_to: see `parts_of`.
     """
-    for part, found in zip(parts, sweep(service, recap_task(context_id, parts), on_pass), strict=True):
-        yield _summed_up(part, found.said, service.document_cache)
+    parts = parts_of(context, up_to, service.document_cache)
 
+    def told(findings: Sequence[Finding]) -> dict[str, Any]:
+        pairs = zip(parts, findings, strict=False)
+        return {"parts": [asdict(_summed_up(part, found.said, service.document_cache)) for part, found in pairs]}
 
-def recap_task(context_id: str, parts: Sequence[Part]) -> Task:
-    """Return the sweep of a recap; `known_recap` joins its findings."""
-    return Task([QUESTION], [Place(context_id, part.pages) for part in parts], SHAPE, lambda findings: {})
+    return every([QUESTION], [Place(context.id, part.pages) for part in parts], SHAPE, told)
 
 
 def known_recap(service: Service, context: ContextRow, up_to: str = "") -> list[Part]:
     """Return the chapters of a context, with the sentences that are known. up_to: see `parts_of`."""
     cache = service.document_cache
     parts = parts_of(context, up_to, cache)
-    said = {place.pages: each.said for (place, _), each in findings_of(service, recap_task(context.id, parts)).items()}
-    return [_summed_up(part, said[part.pages], cache) if part.pages in said else part for part in parts]
+    found = findings_of(service, recap(service, context, up_to))
+    keys = [(Place(context.id, part.pages), QUESTION, SHAPE.name) for part in parts]
+    return [
+        _summed_up(part, found[key].said, cache) if key in found else part
+        for part, key in zip(parts, keys, strict=True)
+    ]
 
 
 def _summed_up(part: Part, said: str, document_cache: DocumentCache) -> Part:
@@ -154,5 +154,14 @@ def _summed_up(part: Part, said: str, document_cache: DocumentCache) -> Part:
     for each in [] if says_not_found(said) else whole_sentences(said) or [said]:
         best = max(there, key=lambda own: len(telling(own) & telling(each)))
         close = len(telling(best) & telling(each)) >= SHARED
-        told += well_said(each, known) or ([f"“{' '.join(best.split())}”"] if close else [])
+        told += (well_said(each, known) if _stands_together(each, there) else []) or (
+            [f"“{' '.join(best.split())}”"] if close else []
+        )
     return replace(part, sentences=tuple(dict.fromkeys(told))[:SENTENCES])
+
+
+def _stands_together(sentence: str, there: Sequence[str]) -> bool:
+    """Return whether one sentence of a text has the numbers of another, and some of its telling words."""
+    words = telling(sentence)
+    figures = {word for word in words if any(map(str.isdecimal, word))}
+    return not figures or any(figures <= telling(own) and len(telling(own) & words) >= SHARED for own in there)

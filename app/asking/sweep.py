@@ -5,15 +5,17 @@ from there, and what is put together of it is put together by code.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import product, takewhile
+from itertools import product
 from typing import Any
 
 from app.asking.answer_options import AnswerOptions
 from app.asking.answers import Checked, Place, ask_alone
-from app.asking.not_found import says_not_found
-from app.asking.quotes import words_of
+from app.asking.not_found import is_no_value
+from app.asking.quotes import Span, sentences_of, words_of
+from app.asking.sources import source_at
 from app.asking.support import SURE
 from app.reading.document_cache import DocumentCache
 from app.service import Service
@@ -43,6 +45,15 @@ class Item:
     quote: str
     start: int
     end: int
+
+
+def item_at(
+    document_cache: DocumentCache, answer: str, document: str, start: int, end: int, doubtful: bool = False
+) -> Item:
+    """Return an answer with the characters of a document that say it."""
+    where = source_at(document_cache, document, start, end, 1.0)
+    at = where.document, where.page, where.place, where.quote, where.start, where.end
+    return Item(answer, doubtful, None, *at)
 
 
 @dataclass(frozen=True)
@@ -89,56 +100,91 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Questions to places, and an end for their findings.
+class Ask:
+    """A question to a place, and the form of its answer."""
 
-    questions: the questions.
+    place: Place
+    question: str
+    shape: Shape
+
+    @property
+    def key(self) -> tuple[Place, str, str]:
+        """Place, question and name of the shape: its finding is known by them."""
+        return self.place, self.question, self.shape.name
+
+
+Asks = Generator[Ask, Finding]
+"""A generator of questions that is sent the finding of each."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Questions to places, and an end for the findings.
+
     places: the places.
-    shape: form of the answers.
+    total: number of findings, or the most that there may be.
+    asks: returns the questions, from the first one.
     told: returns the result as plain data; called with the findings so far, in the order of `sweep`.
     """
 
-    questions: Sequence[str]
     places: Sequence[Place]
-    shape: Shape
+    total: int
+    asks: Callable[[], Asks]
     told: Callable[[Sequence[Finding]], dict[str, Any]]
 
-    @property
-    def total(self) -> int:
-        """Number of findings."""
-        return len(self.questions) * len(self.places)
 
-    @property
-    def asked(self) -> Iterator[tuple[Place, str]]:
-        """Each place with each question, in the order of the findings."""
-        return product(self.places, self.questions)
+def every(
+    questions: Sequence[str],
+    places: Sequence[Place],
+    shape: Shape,
+    told: Callable[[Sequence[Finding]], dict[str, Any]],
+) -> Task:
+    """Return the task that puts all questions to the first place, then to the next. told: see `Task`."""
+
+    def asks() -> Asks:
+        for place, question in product(places, questions):
+            yield Ask(place, question, shape)
+
+    return Task(places, len(places) * len(questions), asks, told)
 
 
 def sweep(
     service: Service, task: Task, on_pass: Callable[[], None] = lambda: None, *, anew: bool = False
 ) -> Iterator[Finding]:
-    """Put questions to places, and yield what each says: all questions to the first place, then to the next.
+    """Put questions to places, and yield the findings.
 
     Args:
         service: the home in use.
-        task: questions and places.
+        task: the questions.
         on_pass: called after each pass and piece; its exception ends the sweep, and what was found is kept.
         anew: whether to ask again what is known from before.
     """
     kept = {} if anew else findings_of(service, task)
-    for place, question in task.asked:
-        if (place, question) not in kept:
-            told = ask_alone(service, place, question, task.shape.options, on_pass)
-            items = tuple(task.shape.items(told, service.document_cache))
-            kept[place, question] = Finding(place, question, items, told.answer)
-            _keep(service, task.shape, kept[place, question])
-        yield kept[place, question]
+
+    def found(ask: Ask) -> Finding:
+        if ask.key not in kept:
+            told = ask_alone(service, ask.place, ask.question, ask.shape.options, on_pass)
+            items = tuple(ask.shape.items(told, service.document_cache))
+            kept[ask.key] = Finding(ask.place, ask.question, items, told.answer)
+            _keep(service, ask.shape, kept[ask.key])
+        return kept[ask.key]
+
+    yield from _found(task.asks(), found)
 
 
 def known(service: Service, task: Task) -> list[Finding]:
     """Return the findings known from before, up to the first one that is missing."""
     kept = findings_of(service, task)
-    return [kept[each] for each in takewhile(kept.__contains__, task.asked)]
+    return [*_found(task.asks(), lambda ask: kept.get(ask.key))]
+
+
+def _found(asks: Asks, find: Callable[[Ask], Finding | None]) -> Iterator[Finding]:
+    """Yield the finding of each question, until one has none."""
+    with suppress(StopIteration):
+        ask = next(asks)
+        while (found := find(ask)) is not None:
+            yield found
+            ask = asks.send(found)
 
 
 def _keep(service: Service, shape: Shape, found: Finding) -> None:
@@ -149,15 +195,15 @@ def _keep(service: Service, shape: Shape, found: Finding) -> None:
         service.store.measurements.add(KIND, found.place.context, values)
 
 
-def findings_of(service: Service, task: Task) -> dict[tuple[Place, str], Finding]:
-    """Return the known findings of a task, by place and question."""
+def findings_of(service: Service, task: Task) -> dict[tuple[Place, str, str], Finding]:
+    """Return the known findings of the contexts of a task, by `Ask.key`."""
     found = {}
     for context in dict.fromkeys(place.context for place in task.places):
         for row in service.store.measurements.newest(KIND, context, MOST_KEPT):
             kept: dict[str, Any] = row.values
-            if kept["shape"] == task.shape.name and kept["question"] in task.questions:
-                place, items = Place(**kept["place"]), tuple(Item(**each) for each in kept["items"])
-                found[place, kept["question"]] = Finding(place, kept["question"], items, kept["said"])
+            place, items = Place(**kept["place"]), tuple(Item(**each) for each in kept["items"])
+            question = kept["question"]
+            found[place, question, kept["shape"]] = Finding(place, question, items, kept["said"])
     return found
 
 
@@ -167,7 +213,7 @@ def _value(told: Checked, _: DocumentCache) -> list[Item]:
     Where few words of the question stand near, the value must stand there itself, and is doubtful.
     """
     value, measured = told.answer.strip().strip("“”\"'").removesuffix("."), told.measurements
-    if not words_of(value) or says_not_found(value) or measured.get("unsupported"):
+    if not words_of(value) or is_no_value(value) or measured.get("unsupported"):
         return []
     having = [each for each in told.sources if words_of(value) in words_of(each["quote"])]
     for source in (having or told.sources)[:1] if having or measured["found"] else []:
@@ -175,6 +221,17 @@ def _value(told: Checked, _: DocumentCache) -> list[Item]:
         doubtful = not measured["found"] or (sure is not None and sure < SURE)
         where = {key: source[key] for key in ("document", "page", "quote", "start", "end")}
         return [Item(value, doubtful, sure, label=source["place"], **where)]
+    return []
+
+
+def standing(told: Checked, document_cache: DocumentCache) -> list[Item]:
+    """Return the answer if it stands in a sentence of its place, which is the only source."""
+    [place] = told.sources
+    text = document_cache.document(place["document"]).text
+    said = words_of(told.answer)
+    for each in sentences_of(text, Span(place["start"], place["end"])) if said else []:
+        if said in words_of(text[each.start : each.end]):
+            return [item_at(document_cache, told.answer.strip(), place["document"], each.start, each.end)]
     return []
 
 

@@ -10,14 +10,15 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from app.asking.answer_options import AnswerOptions
 from app.asking.answers import Checked, Place
-from app.asking.not_found import says_not_found
+from app.asking.not_found import is_no_value
+from app.asking.people import asks_for_people, persons
 from app.asking.quotes import Span, sentences_of, words_of
-from app.asking.sources import source_at
-from app.asking.sweep import Finding, Item, Shape, Task
+from app.asking.sweep import Finding, Item, Shape, Task, every, item_at
 from app.listing import titles_before_places
 from app.reading.document_cache import DocumentCache
 from app.reading.open_context import open_context
@@ -35,21 +36,6 @@ LONGEST, USUAL = 300, 40
 _PARAGRAPH = re.compile(r"[.!?…:;。！？][\"'”’»)\]]*\s*\n\s*\n")
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s|[。！？]|\n")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_NONE = (
-    "none",
-    "nothing",
-    "n/a",
-    "keine",
-    "nichts",
-    "aucun",
-    "aucune",
-    "rien",
-    "ninguno",
-    "ninguna",
-    "nada",
-    "なし",
-    "无",
-)
 _ARTICLE = re.compile(r"^ (?:the|an?|der|die|das|den|eine?|les?|la|une?|el|los|las|una) (?=\S)")
 
 _LISTS = re.compile(
@@ -62,7 +48,13 @@ _LISTS = re.compile(
     r"|.*(?:列出|列举|所有.*(?:哪些|是什么|谁)|(?:すべて|全て|全部).*(?:挙げ|列挙|教え|あげ)|一覧|列挙|リスト))",
     re.IGNORECASE,
 )
-_COUNTS = (
+_INSTEAD = (
+    (re.compile(r"^\W*who(?: is|['’]?s) who\b", re.IGNORECASE), "List all the people"),
+    (re.compile(r"^\W*wer ist wer\b", re.IGNORECASE), "Nenne alle Personen"),
+    (re.compile(r"^\W*qui est qui\b", re.IGNORECASE), "Cite toutes les personnes"),
+    (re.compile(r"^\W*quién es quién\b", re.IGNORECASE), "Enumera todas las personas"),
+    (re.compile(r"谁是谁"), "列出所有人物"),
+    (re.compile(r"誰が誰(?:です)?か?"), "すべての登場人物を挙げてください"),
     (re.compile(r"^\W*how many (?!times\b)", re.IGNORECASE), "Which "),
     (re.compile(r"^\W*wie ?viele (?!male?\b)", re.IGNORECASE), "Welche "),
     (re.compile(r"^\W*combien (?:de |d['’])(?!fois\b)", re.IGNORECASE), "Quels "),
@@ -75,9 +67,9 @@ _COUNTS = (
 
 def list_question(question: str) -> str | None:
     """Return the question to put to each place if a question asks for a list or a count, in a language of the page;
-    else None. For a count it asks which ones there are.
+    else None. For a count it asks which ones there are, and for "Who is who" which people.
     """
-    for pattern, instead in _COUNTS:
+    for pattern, instead in _INSTEAD:
         if pattern.search(question):
             return pattern.sub(instead, question, count=1)
     return question if _LISTS.match(question) else None
@@ -150,10 +142,7 @@ def _items(told: Checked, document_cache: DocumentCache) -> list[Item]:
         same = [each for each, _, held, _ in sentences if words in held]
         having = same or [each for each, _, _, held in sentences if needed and needed <= held]
         for each in having[:1]:
-            where = source_at(document_cache, place["document"], each.start, each.end, 1.0)
-            found.append(
-                Item(item, not same, None, where.document, where.page, where.place, where.quote, each.start, each.end)
-            )
+            found.append(item_at(document_cache, item, place["document"], each.start, each.end, not same))
     return found
 
 
@@ -163,12 +152,7 @@ def entries(answer: str) -> list[str]:
     for each in _STRING.findall(answer):
         with suppress(ValueError):
             found.append(" ".join(json.loads(each).split()).strip(" .,;:*-"))
-    return list(dict.fromkeys(each for each in found if words_of(each) and not _nothing(each)))
-
-
-def _nothing(item: str) -> bool:
-    """Return whether an item says that there is none."""
-    return item.casefold() in _NONE or says_not_found(item)
+    return list(dict.fromkeys(each for each in found if words_of(each) and not is_no_value(each)))
 
 
 # With leave to give none, a small model always gives none: it lists something, and the check decides.
@@ -183,29 +167,32 @@ LIST = Shape("list", AnswerOptions(0.0, max_tokens=LONGEST, max_reasoning=0, rul
 
 @dataclass(frozen=True)
 class Row:
-    """An item of a whole text, where it stands first, and in how many places."""
+    """An answer of a whole text, and the first item in each place that has it."""
 
-    item: Item
-    places: int
+    answer: str
+    items: tuple[Item, ...]
 
 
-def merged(findings: Sequence[Finding]) -> list[Row]:
+def merged(findings: Sequence[Finding], people: bool = False) -> list[Row]:
     """Return the items of all places, in order, equal ones as one.
 
-    Items are equal if they have the same words but for case, an article before them, and the form of numbers.
+    Items are equal if they have the same words but for case, an article before them, and the form of numbers. people:
+    whether names that only one person can have are equal too; such an item has them all, see `persons`.
     """
-    rows: dict[str, Row] = {}
-    for found in findings:
-        own: dict[str, Item] = {}
-        for item in sorted(found.items, key=lambda each: each.start):
-            own.setdefault(_key(item.answer), item)
-        for key, item in own.items():
-            before = rows.get(key, Row(item, 0))
-            rows[key] = Row(before.item, before.places + 1)
-    return [*rows.values()]
+    ordered = [sorted(found.items, key=lambda each: each.start) for found in findings]
+    first: dict[str, str] = {}
+    for item in chain.from_iterable(ordered):
+        first.setdefault(key_of(item.answer), item.answer)
+    joined = persons(first.values()) if people else {}
+    rows: dict[str, dict[int, Item]] = {}
+    for place, items in enumerate(ordered):
+        for item in items:
+            answer = first[key_of(item.answer)]
+            rows.setdefault(joined.get(answer, answer), {}).setdefault(place, item)
+    return [Row(answer, tuple(places.values())) for answer, places in rows.items()]
 
 
-def _key(item: str) -> str:
+def key_of(item: str) -> str:
     """Return the words of an item; another one with the same words is equal."""
     from engine.finding.numbers import numbers
     from engine.finding.words import language_of
@@ -224,28 +211,33 @@ def whole_list(service: Service, context_id: str, question: str, places: Sequenc
         question: the question, as typed.
         places: those of the context, if they are known; otherwise its model is loaded.
 
-    It is told as question; count, the number of items; items, each with the number of places that have it; places and
-    searched, the places of the text and those asked so far; dropped, the items that stand in no sentence of their
-    place.
+    It is told as question; count, the number of items; items, each with those of further places, also, if these are
+    called otherwise; places and searched, the places of the text and those asked so far; dropped, the items that stand
+    in no sentence of their place. Where the question asks for people, names of one person are one item, see `persons`.
 
     Raises:
         AppError: none of the context has been read yet.
     """
     places = places_of(service, context_id) if places is None else places
-    titles = titles_before_places(service, context_id)
+    titles, people = titles_before_places(service, context_id), asks_for_people(question)
+
+    def item_of(row: Row) -> dict[str, Any]:
+        apart: dict[str, dict[str, Any]] = {}
+        for each in row.items:
+            label = titles.get(each.document, "") + each.label
+            apart.setdefault(label, {**asdict(each), "label": label})
+        first, *also = apart.values()
+        return {**first, "answer": row.answer, "also": also}
 
     def told(findings: Sequence[Finding]) -> dict[str, Any]:
-        rows = merged(findings)
+        items = [*map(item_of, merged(findings, people))]
         return {
             "question": question,
-            "count": len(rows),
-            "items": [
-                {**asdict(row.item), "label": titles.get(row.item.document, "") + row.item.label, "places": row.places}
-                for row in rows
-            ],
+            "count": len(items),
+            "items": items,
             "places": len(places),
             "searched": len(findings),
             "dropped": sum(len(entries(each.said)) - len(each.items) for each in findings),
         }
 
-    return Task([list_question(question) or question], places, LIST, told)
+    return every([list_question(question) or question], places, LIST, told)

@@ -22,8 +22,8 @@ from app.commands.common import (
     print_json,
     source_line,
 )
-from app.commands.each import add_sweep_flags, run_each, run_whole
 from app.commands.parser import examples
+from app.commands.sweeps import add_sweep_flags, run_each, run_whole
 from app.errors import AppError, UsageError, phrase, wrong_usage
 from app.formatting import plural, printable, speed
 

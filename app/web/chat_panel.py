@@ -98,7 +98,7 @@ def build_chat_panel() -> ChatPanel:
                 )
                 pages = gr.Textbox(
                     placeholder="All pages",
-                    label="Answer from these pages only, such as 12-14 or iii. Empty: from all",
+                    label="Answer from these pages only, such as 12-14 or iii. Empty: from all. +12: from page 12 too",
                     show_label=False,
                     elem_id="pages",
                     max_lines=1,

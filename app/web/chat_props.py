@@ -20,9 +20,9 @@ from app.web.list_props import MORE, Props, share_read
 from app.web.views.linked_folders import version_notes
 from app.web.views.markup import esc
 from app.web.views.reading_card import context_head
+from app.web.views.sweep import whole_list
 from app.web.views.turn import conversation, live_turn
 from app.web.views.welcome import welcome
-from app.web.views.whole_list import whole_list
 from sessions import INTRODUCE, ContextRow, DocumentRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 AT_ONCE = 20
@@ -41,7 +41,7 @@ class ChatProps:
         self.service = service
         self.store = service.store
         self._coverages: dict[str, str] = {}  # by document id; they never change
-        self._found: dict[str, tuple[int, dict[str, Any] | None]] = {}  # by job: places searched, and their result
+        self._found: dict[str, tuple[object, dict[str, Any] | None]] = {}  # by job: how far it was, and its result
 
     def props(
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
@@ -91,16 +91,15 @@ class ChatProps:
         for turn in asking:
             job, speed = jobs.get(turn.question), turn.measurements.get("tokens_per_second")
             seconds = search_seconds(context, speed) if speed else None
-            found[turn.id] = whole_list(job, self._found_by(job) if job else None, seconds)
+            found[turn.id] = whole_list(job, self.found_by(job) if job else None, seconds)
         return found
 
-    def _found_by(self, job: JobRow) -> dict[str, Any] | None:
-        """Return the result of a search so far."""
-        done, told = self._found.get(job.id, (0, None))
-        if job.done != done:
-            told = result_of(self.service, job)
-            self._found[job.id] = job.done, told
-        return told
+    def found_by(self, job: JobRow) -> dict[str, Any] | None:
+        """Return the result of a sweep so far."""
+        now = job.done, job.status
+        if self._found.get(job.id, (None, None))[0] != now:
+            self._found[job.id] = now, result_of(self.service, job)
+        return self._found[job.id][1]
 
     def live_turn_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
         """Return the turns that are being answered, as HTML."""

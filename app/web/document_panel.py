@@ -17,7 +17,11 @@ BESIDE = (
 TELL_PLACE = """element.addEventListener("change", ({ target }) => {
   if (target.dataset.place) trigger("submit", { place: [target.dataset.place, target.value] });
 });
-element.addEventListener("click", ({ target }) => { if (target.dataset.action === "recap") trigger("apply"); });"""
+const events = { recap: "apply", whole: "retry", rest: "stop" };
+element.addEventListener("click", ({ target }) => {
+  const event = events[target.dataset.action];
+  if (event) trigger(event);
+});"""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class DocumentPanel:
 
     find_area: the search in the text; hidden while no document is open.
     found: what it found.
-    book: map and contents. Fires "submit" with a document and the page that its reader is at, and "apply" for a
-        recap.
+    book: map and contents. Fires "submit" with a document and the page that its reader is at, "apply" for a recap,
+        "retry" for a self-test, and "stop" to stop that.
     gauge: the fold around the numbers of this computer.
     kept_memory, panel: its content, in parts that change at different times.
     """

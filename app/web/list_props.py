@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import listing
 from app.formatting import plural, whole_percent
+from app.jobs.sweeps import tables, title_of
 from app.jobs.uploads import INGEST, WAITING, is_listed, is_locked, name_of, useless
 from app.language import figure, t
 from app.machine.model_names import shown_name
@@ -42,7 +43,9 @@ class ListProps:
         self.store = service.store
 
     def contexts(self, selection: "Selection") -> Props:
-        """Return the props of the list of uploads and contexts: those under way first, then the last used or made."""
+        """Return the props of the list of uploads, contexts and tables: those under way first, then the last used or
+        made.
+        """
         contexts, more = self.store.contexts.latest(most_listed(selection.listed), selection.context)
         used, found = self.store.sessions.last_used([row.id for row in contexts]), []
         states = ("queued", "running", "failed")
@@ -54,6 +57,10 @@ class ListProps:
             words = {"queued": "waiting", "running": running, "failed": "could not be read"}
             state = t("needs a password" if is_locked(self.service, job) else words[job.status])
             name = f"{name_of(self.service, job)}\n{state}"
+            found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
+        for job in tables(self.service):
+            state = listing.joined([row.title for row in self.store.documents.existing(job.payload["documents"])], 3)
+            name = f"{title_of(job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         apart, lengths = _differences(contexts), self._lengths(contexts)
         for context in contexts:
@@ -78,6 +85,8 @@ class ListProps:
             "kept_area": {"visible": bool(kept)},
             **list_props("kept", "documents", kept, list(selection.kept), selection.listed, more),
             "delete_kept": {"interactive": bool(selection.kept)},
+            "each_area": {"visible": bool(selection.kept)},
+            "compare": {"visible": len(selection.kept) == 2},
         }
 
     def add_to(self, selection: "Selection", context: ContextRow | None) -> Props:

@@ -26,6 +26,7 @@ class NewReading:
     """The components of the form.
 
     linked: the line about linked folders.
+    each_area: the questions for a table over the chosen documents.
     how, more_how: fields that are hidden when documents are added to others that were read.
     offer_area, offer, take: a better model than the one that ships, in one line, and the button that takes it.
     looking: a timer that runs while files are being opened for the estimate.
@@ -40,6 +41,10 @@ class NewReading:
     kept: gr.Dropdown
     delete_kept: gr.Button
     more_kept: gr.Button
+    each_area: gr.Row
+    columns: gr.Textbox
+    ask_each: gr.Button
+    compare: gr.Button
     confirm: Confirm
     add_to: gr.Dropdown
     more_add_to: gr.Button
@@ -105,6 +110,17 @@ def build_new_reading(default_model: str) -> NewReading:
             )
             delete_kept = gr.Button("Delete", size="sm", elem_id="delete-kept", scale=0, min_width=100)
         more_kept = gr.Button("", size="sm", elem_id="more-kept", visible=False)
+        with gr.Row(visible=False, elem_id="each-row") as each_area:
+            columns = gr.Textbox(
+                label="Or ask each of them",
+                info="Words or questions, with semicolons between. The answers make a table.",
+                placeholder="author; sample size; How many took part?",
+                elem_id="columns",
+                max_lines=1,
+                scale=6,
+            )
+            ask_each = gr.Button("Ask each", size="sm", elem_id="ask-each", scale=0, min_width=100)
+            compare = gr.Button("Compare", size="sm", elem_id="compare", scale=0, min_width=100)
         confirm = build_confirm("kept-")
         with gr.Accordion("For experts", open=False, elem_id="more"):
             with gr.Row():
@@ -138,6 +154,10 @@ def build_new_reading(default_model: str) -> NewReading:
         kept=kept,
         delete_kept=delete_kept,
         more_kept=more_kept,
+        each_area=each_area,
+        columns=columns,
+        ask_each=ask_each,
+        compare=compare,
         confirm=confirm,
         add_to=add_to,
         more_add_to=more_add_to,

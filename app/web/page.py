@@ -17,6 +17,7 @@ from app.web.events import Events, Page, speaking_with
 from app.web.new_reading import build_new_reading
 from app.web.reading_panel import build_reading_panel
 from app.web.sidebar import build_sidebar
+from app.web.sweep_panel import build_sweep_panel
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
                 new = build_new_reading(service.models.default)
                 reading = build_reading_panel()
                 chat = build_chat_panel()
+                sweep = build_sweep_panel()
             with gr.Column(elem_id="side", min_width=0):
                 document = build_document_panel()
         where = gr.HTML(apply_default_css=False, elem_id="where")
@@ -93,6 +95,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             new,
             reading,
             chat,
+            sweep,
             document,
             where,
             notice,

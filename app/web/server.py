@@ -187,7 +187,7 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
     from app.web.page_language import PageLanguage
     from app.web.static_texts import translate
     from app.web.theme import make_head, make_theme
-    from app.web.views.document_page import document_page, no_page, page_beside
+    from app.web.views.document_page import both_pages, document_page, no_page, page_beside
     from app.web.views.markup import told_html
     from app.web.views.notes_page import notes_beside, notes_page
     from sessions import StoreError
@@ -235,6 +235,26 @@ def make_app(service: "Service", login: tuple[str, str] | None, *, introduces: b
             except (AppError, StoreError) as error:
                 sentence = f'<p class="note failed" role="alert">{told_html(phrase(error))}</p>'
                 return HTMLResponse(sentence, status_of(error), headers=UNKEPT)
+
+    @app.get("/side-by-side/{id}/{number}/{other}/{page}", include_in_schema=False)
+    def pages_side_by_side(
+        request: Request,
+        id: str,
+        number: int,
+        other: str,
+        page: int,
+        start: int = 0,
+        end: int = 0,
+        other_start: int = 0,
+        other_end: int = 0,
+    ) -> HTMLResponse:
+        """Show pages of two documents side by side. start, end and the others: characters to mark."""
+        with speaking(language_of(request.headers.get("accept-language", ""))):
+            try:
+                both = page_of(service, id, number), page_of(service, other, page)
+                return HTMLResponse(both_pages(*both, (start, end), (other_start, other_end)), headers=UNKEPT)
+            except (AppError, StoreError) as error:
+                return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
 
     @app.get("/sessions/{id}/notes", include_in_schema=False)
     @app.get("/sessions/{id}/notes/beside", include_in_schema=False)

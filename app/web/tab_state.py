@@ -13,9 +13,11 @@ from app import deletion, listing
 from app.asking.introduction import can_introduce
 from app.asking.place import place_in, place_of
 from app.asking.recap import Part, known_recap
+from app.errors import AppError
 from app.jobs.job_runner import READ
 from app.jobs.linked_folders import linked
 from app.jobs.model_fetcher import last_fetch
+from app.jobs.sweeps import SWEEP, quiz_of, title_of
 from app.jobs.uploads import INGEST, is_locked, name_of, names_in
 from app.language import t
 from app.reading.memory_map import load_map
@@ -32,6 +34,7 @@ from app.web.views.linked_folders import linked_line
 from app.web.views.markup import esc
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
+from app.web.views.sweep import self_test, table
 from app.web.views.turn import edit_line
 from sessions import RECAP, UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
@@ -44,7 +47,7 @@ GONE = "What this page showed is not here any more: it was deleted."
 class Selection:
     """The selection of a tab; all fields may be empty.
 
-    context: id of a context, or of the job that will make one.
+    context: id of a context, or of the job that will make one, or of one that fills a table.
     session: id of a session.
     edited: id of the turn whose question is being edited.
     kept: ids of documents to be read again.
@@ -153,6 +156,7 @@ class TabState:
         edited = self._edited(selection)
         begun = context is not None and has_begun(self.service, context)
         new = job is None and context is None
+        job, swept = (None, job) if job and job.kind == SWEEP else (job, None)
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(selection, edited, turns)},
@@ -167,6 +171,8 @@ class TabState:
             **self.lists.add_to(selection, context),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "chat_view": {"visible": talking},
+            "sweep_view": {"visible": swept is not None},
+            "sweep": {"value": self._swept(swept) if swept else ""},
             **self._reading_props(job, context),
             **self.chat.props(context if talking else None, session, turns, answering),
             **self._rename_props(selection, context, session),
@@ -236,6 +242,13 @@ class TabState:
             "discard_documents": {"visible": own},
         }
 
+    def _swept(self, job: JobRow) -> str:
+        """Return a table over documents as far as it is filled."""
+        found = None
+        with suppress(AppError, StoreError):  # a document was deleted: its address may be known still
+            found = self.chat.found_by(job)
+        return table(job, title_of(job), found)
+
     def _document_props(self, context: ContextRow | None, turns: list[TurnRow]) -> Props:
         """Return the props of the document: its map, its contents and the search in it."""
         if context is None:
@@ -256,6 +269,7 @@ class TabState:
                     Book(documents, outlines, drawn, remembered, looked, share_read(self.store, context), places)
                 )
                 + self._recap(context)
+                + self._test(context)
             },
         }
 
@@ -269,6 +283,15 @@ class TabState:
             if jobs:
                 parts = known_recap(self.service, context, place_of(self.service, context))
         return recap(parts, jobs[-1] if jobs else None)
+
+    def _test(self, context: ContextRow) -> str:
+        """Return the self-test of a context, or the button that begins one."""
+        if context.status != "ready" or not can_introduce(context.model):
+            return ""
+        job, found = quiz_of(self.service, context.id), None
+        with suppress(StoreError):  # the conversation says what is damaged
+            found = self.chat.found_by(job) if job else None
+        return self_test(job, found)
 
     def _rename_props(self, selection: Selection, context: ContextRow | None, session: SessionRow | None) -> Props:
         named: list[tuple[str, listing.Titled]] = []

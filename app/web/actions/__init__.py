@@ -11,6 +11,7 @@ from app.web.actions.manage import ManageActions
 from app.web.actions.navigate import Navigation
 from app.web.actions.offer import OfferActions
 from app.web.actions.read import ReadingActions
+from app.web.actions.sweep import SweepActions
 from app.web.tab_state import TabState
 
 
@@ -32,4 +33,5 @@ class Actions:
         self.read = ReadingActions(self.form)
         self.offer = OfferActions(self.form)
         self.ask = ChatActions(service, worker)
+        self.sweep = SweepActions(service, worker)
         self.manage = ManageActions(service, tab_state)

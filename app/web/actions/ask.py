@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from app.asking.answer_options import AnswerOptions
+from app.asking.named_pages import pinning, with_pinned
 from app.asking.place import keep_place, known_pages, place_of
 from app.asking.turns import branch, new_session
 from app.errors import AppError
@@ -56,8 +57,11 @@ class ChatActions:
             reason=reason,
             read_again=read_again,
         )
-        if not pages:
-            pages = known_pages(self.service, self.service.store.contexts.get(selection.context))
+        pages = pages or ""
+        alone, pinned = with_pinned(pages)
+        if not alone:
+            known = known_pages(self.service, self.service.store.contexts.get(selection.context))
+            pages = pinning(known, pinned)
         turn = self.worker.ask(lambda: self._to_ask_in(selection), question, options, pages)
         return Selection(selection.context, turn.session_id, unrolled=self._unrolled(selection, turn.session_id))
 

@@ -29,7 +29,9 @@ summary { cursor: pointer; color: var(--soft); }
 ol { list-style: none; margin: 4px 0 0; padding: 0; }
 li { padding-inline-start: calc(var(--level) * 1.2em); }
 a { color: var(--link); }
-#text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; min-width: 0; }
+.both { display: grid; grid-template-columns: 1fr 1fr; gap: 24px 48px; } main:has(.both) { max-width: 92rem; }
+:is(#text, .text) { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; min-width: 0;
+  text-align: start; }
 cite { display: block; font-size: 15px; }
 mark { background: var(--mark); color: inherit; scroll-margin-top: 30vh; }
 figure { margin: 0; min-width: 0; color: var(--soft); }
@@ -98,6 +100,19 @@ def page_beside(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
         f'<header><h2 lang="" tabindex="-1">{esc(place_words(page.label))}</h2><p lang="">{esc(shown.title)}</p>'
         f"<nav>{counted}{links}</nav></header>{text}"
     )
+
+
+def both_pages(one: DocumentPage, other: DocumentPage, *spans: tuple[int, int]) -> str:
+    """Return pages of two documents side by side, as a whole page. spans: characters to mark in each."""
+    body = ""
+    for shown, (start, end) in zip((one, other), spans, strict=True):
+        page, at = shown.page, f"../../../../documents/{esc(shown.document)}/pages/{shown.page.number}"
+        body += (
+            f'<section><header><h1 lang=""><a href="{at}">{esc(place_words(page.label))}</a></h1><p lang="">'
+            f'{esc(shown.title)}</p></header><div class="text" lang="">'
+            f"{_marked(page.text, start - shown.start, end - shown.start)}</div></section>"
+        )
+    return whole(f"{one.title} · {other.title}", f'<div class="both">{body}</div>')
 
 
 def no_page(sentence: str) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.asking.named_pages import pages_around, pages_in_words
+from app.asking.named_pages import pages_around, pages_in_words, with_pinned
 from app.formatting import plural, short_seconds, speed
 from app.language import place_words, t
 from app.web.views.markdown import Mark, rendered
@@ -221,7 +221,8 @@ def _read_again(tokens: int, pages: str) -> str:
     if not tokens:
         return ""
     place = esc(place_words(pages_in_words(pages))) if pages else plural(tokens, "token")
-    why = t("The answer comes from these pages alone") if pages else t("The passages that it is about were read again")
+    alone, _ = with_pinned(pages)
+    why = t("The answer comes from these pages alone") if alone else t("The passages that it is about were read again")
     return f'<span title="{why}">{t("{place} read again", place=place)}</span>'
 
 

@@ -359,14 +359,13 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, 
 def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:
     page = http.get("/config").json()
     names = {each["id"]: each["props"].get("elem_id") or "" for each in page["components"]}
-    [does] = [each for each in page["dependencies"] if "estimate" in [names[id] for id in each["outputs"]][:1]]
-    asked = {names[id] for id in does["inputs"]}
+    does = [each for each in page["dependencies"] if "estimate" in [names[id] for id in each["outputs"]][:1]]
     own = {name for name in names.values() if name.startswith(("set-", "budget-"))}
-    assert asked == {"files", "kept", "add-to", "method", "model"} | own
-    assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
-    targets = {(names.get(id), event) for id, event in does["targets"]}
+    asked = {"files", "kept", "add-to", "method", "model"} | own
+    assert all({names[id] for id in each["inputs"]} == asked and each["queue"] is False for each in does)
+    targets = {(names.get(id), event) for each in does for id, event in each["targets"]}
+    assert {name for name, event in targets if event == "change"} == asked
     assert targets >= {(None, "load"), ("new-reading", "click"), ("", "tick")}
-    assert does["queue"] is False
 
 
 def test_a_page_that_is_not_there_is_said_on_a_page(http: httpx.Client, server: Server) -> None:
@@ -430,6 +429,14 @@ def test_a_whole_text_is_searched_and_documents_fill_a_table(http: httpx.Client,
     [row] = http.get(f"/api/sweeps/{table['id']}").json()["rows"]
     assert (row["document"], len(row["cells"])) == (document, 1)
     assert http.get(f"/api/sweeps/{table['id']}", params={"format": "md"}).text.startswith("| document | keeper |")
+    both = {"documents": [document, document], "compare": True}
+    assert "two documents" in http.post("/api/sweeps", json=both).json()["error"]
+    assert http.post("/api/sweeps", json={**both, "columns": ["keeper"]}).status_code == 400
+    tested = http.post("/api/sweeps", json={"context": context["id"], "cards": 1}).json()
+    until(http, f"/api/jobs/{tested['id']}", "done", "failed")
+    assert http.get(f"/api/sweeps/{tested['id']}").json()["all"]["n"] == 0, "a tiny model makes no questions"
+    assert http.get(f"/api/sweeps/{tested['id']}", params={"format": "tsv"}).text == ""
+    assert "1 to 200" in http.post("/api/sweeps", json={"context": context["id"], "cards": 201}).json()["error"]
     assert http.get("/api/sweeps/j-222222").status_code == 404
     delete(http, document)
     assert http.get(f"/api/sweeps/{table['id']}").status_code == 404

@@ -7,9 +7,9 @@ import pytest
 
 from app.asking.named_pages import named_pages, spans_of
 from app.asking.recap import LETTERS, QUESTION, SHAPE, known_recap, parts_of, recap
-from app.asking.sweep import KIND, Finding, Place
+from app.asking.sweep import KIND, Finding, Place, sweep
+from app.jobs.work import Stopped
 from app.jobs.worker import Worker
-from app.reading.readings import Stopped
 from app.service import Service
 from app.web.views.book import recap as recap_html
 from sessions import RECAP, ContextRow
@@ -93,6 +93,22 @@ def test_only_sentences_that_rest_on_the_chapter_are_told(service: Service, book
     assert "The Watch" not in html
 
 
+def test_numbers_of_a_sentence_stand_in_one_sentence(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "Harbour.md"
+    path.write_text(
+        "# Harbour\n\nThe harbour of Orlen counted 412 fishing boats.\n\nThe lighthouse of Orlen was built in 1871."
+        "\n\n# Hill\n\nNobody lives on the hill."
+    )
+    context = add_context(service, *map(service.store.documents.get, add(service, path)))
+    first, _ = parts_of(context, "", service.document_cache)
+    for said, told in (
+        ("The lighthouse of Orlen counted 412 boats in 1871.", "“The harbour of Orlen counted 412 fishing boats.”"),
+        ("The harbour of Orlen had 412 fishing boats.", "The harbour of Orlen had 412 fishing boats."),
+    ):
+        keep(service, context, first.pages, said)
+        assert known_recap(service, context)[0].sentences == (told,)
+
+
 def test_a_recap_goes_on_where_it_was_stopped_and_makes_way(service: Service, book: Path) -> None:
     context = read_through(service, add(service, book))
 
@@ -100,8 +116,9 @@ def test_a_recap_goes_on_where_it_was_stopped_and_makes_way(service: Service, bo
         if service.store.measurements.newest(KIND, context.id):
             raise Stopped
 
-    stopped = recap(service, context.id, parts_of(context, "2", service.document_cache), stop_second)
-    assert next(stopped).title == "The Lamp"
+    task = recap(service, context, "2")
+    stopped = sweep(service, task, stop_second)
+    assert [part["title"] for part in task.told([next(stopped)])["parts"]] == ["The Lamp"]
     with pytest.raises(Stopped):
         next(stopped)
     worker = Worker(service)

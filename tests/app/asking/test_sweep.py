@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from app.asking import document_table
 from app.asking.answers import Checked, Place
-from app.asking.document_table import Column, Row, table
-from app.asking.sweep import KIND, VALUE, Finding, Item, Shape, Task, sweep
+from app.asking.document_table import Column, Row, in_words, table
+from app.asking.sweep import KIND, VALUE, Ask, Asks, Finding, Item, Shape, Task, every, known, sweep
 from app.asking.table_text import written
-from app.reading.readings import Stopped
+from app.jobs.work import Stopped
 from app.service import Service
 from tests.app.helpers import add, book_text, read_through
 
@@ -27,7 +28,7 @@ def source(quote: str, place: str) -> dict[str, Any]:
 
 
 def task(questions: Sequence[str], places: Sequence[Place], shape: Shape = SHORT) -> Task:
-    return Task(questions, places, shape, lambda findings: {})
+    return every(questions, places, shape, lambda findings: {})
 
 
 @pytest.fixture
@@ -70,6 +71,19 @@ def test_a_sweep_goes_on_where_it_was_stopped(service: Service, places: list[Pla
     assert kept(service, places[0]) == []
 
 
+def test_what_is_asked_next_may_rest_on_what_was_found(service: Service, places: list[Place]) -> None:
+    def asks() -> Asks:
+        first = yield Ask(places[0], QUESTIONS[0], SHORT)
+        yield Ask(places[1], f"Who is {first.said}?", SHORT)
+
+    following = Task(places, 2, asks, lambda findings: {})
+    stopped = sweep(service, following)
+    said = next(stopped).said
+    assert [each.question for each in known(service, following)] == QUESTIONS[:1]
+    assert next(stopped).question == f"Who is {said}?"
+    assert len(known(service, following)) == 2
+
+
 @pytest.mark.parametrize(
     ("answer", "measured", "place", "doubtful"),
     [
@@ -107,13 +121,33 @@ def test_a_table_says_the_place_of_each_value() -> None:
     assert (line["n|m"], line["n|m, place"]) == ("not found", "")
     [row] = told["rows"]
     assert [(each["found"], each["said"]) for each in row["cells"]] == [(True, "=1|2"), (False, "12")]
+    assert told["joined"] == [
+        {"answers": [{"answer": "=1|2", "titles": ["Kim"]}], "nothing": []},
+        {"answers": [], "nothing": ["Kim"]},
+    ]
     assert (row["cells"][0]["page"], row["cells"][0]["quote"]) == (2, "So =1|2.")
 
 
-def test_a_table_has_a_cell_for_each_document_and_column(service: Service, places: list[Place]) -> None:
+def test_the_answers_of_documents_are_joined_and_those_without_are_named() -> None:
+    rows = [Row(f"d-{title}", title, Place(f"c-{title}")) for title in ("Kim", "Emma", "Ulysses", "Walden")]
+    item = Item("twelve men", False, 0.4, label="page 2", quote="", **WHERE)
+    found = [
+        Finding(row.place, "How many?", (replace(item, answer=answer),) if answer else (), answer)
+        for row, answer in zip(rows, ("twelve men", "", "12 men", "two men"), strict=True)
+    ]
+    [joined] = table(rows, [Column("n", "How many?")]).told(found)["joined"]
+    assert in_words(joined) == "twelve men (Kim, Ulysses); two men (Walden); not found in Emma"
+    [begun] = table(rows, [Column("n", "How many?")]).told(found[:1])["joined"]
+    assert begun["nothing"] == [], "the others have not been asked yet"
+
+
+def test_a_table_has_a_cell_for_each_document_and_column(
+    service: Service, places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_table, "VALUE", SHORT)
     rows = [Row(f"d{number}", place.context, place) for number, place in enumerate(places)]
     asked = table(rows, [Column(each, each) for each in QUESTIONS])
-    findings = list(sweep(service, replace(asked, shape=SHORT)))
+    findings = list(sweep(service, asked))
     assert len(findings) == asked.total == 4
     told = asked.told(findings)
     assert [[cell["said"] for cell in row["cells"]] for row in told["rows"]] == [

@@ -87,14 +87,15 @@ def test_the_items_of_a_cut_list_are_those_before_the_cut() -> None:
     assert entries('["None", "The text does not mention any."]') == []
 
 
-def test_equal_items_become_one_and_others_stay(service: Service) -> None:
-    def found(*answers: str) -> Finding:
-        items = [Item(each, False, None, "d", 1, f"page {at}", each, at, at) for at, each in enumerate(answers)]
-        return Finding(Place("c"), "Which?", tuple(reversed(items)), "[]")
+def found(*answers: str) -> Finding:
+    items = [Item(each, False, None, "d", at, f"page {at}", each, at, at) for at, each in enumerate(answers, 1)]
+    return Finding(Place("c"), "Which?", tuple(reversed(items)), "[]")
 
+
+def test_equal_items_become_one_and_others_stay() -> None:
     first = found("Robinson", "the Swan", "boat 12", "twelve men", "Robins")
     rows = merged([first, found("swan", "Boat 21", "12 men", "SWAN", "Robinson’s"), found("A swan")])
-    assert [(each.item.answer, each.places) for each in rows] == [
+    assert [(each.answer, len(each.items)) for each in rows] == [
         ("Robinson", 1),
         ("the Swan", 3),
         ("boat 12", 1),
@@ -105,6 +106,27 @@ def test_equal_items_become_one_and_others_stay(service: Service) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("question", "items"),
+    [
+        ("Who is who?", [("Fitzwilliam Darcy / Mr. Darcy / Darcy", 1, [2]), ("Mr. Bingley", 2, [])]),
+        (
+            "List all the ships",
+            [("Mr. Darcy", 1, []), ("Mr. Bingley", 2, []), ("Darcy", 1, [2]), ("Fitzwilliam Darcy", 3, [])],
+        ),
+    ],
+)
+def test_names_of_one_person_are_one_item_with_its_places(
+    monkeypatch: pytest.MonkeyPatch, service: Service, question: str, items: list[tuple[str, int, list[int]]]
+) -> None:
+    monkeypatch.setattr(module, "titles_before_places", lambda service, id: {})
+    findings = [found("Mr. Darcy", "Mr. Bingley"), found("Darcy"), found("x", "Darcy", "Fitzwilliam Darcy")]
+    findings[2] = replace(findings[2], items=findings[2].items[:2])
+    told = whole_list(service, "c", question, [Place("c")]).told(findings)
+    said = [(each["answer"], each["page"], [also["page"] for also in each["also"]]) for each in told["items"]]
+    assert (said, told["count"]) == (items, len(items))
+
+
 def test_a_list_is_told_with_what_was_searched_and_dropped(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,8 +135,8 @@ def test_a_list_is_told_with_what_was_searched_and_dropped(
     context = read_through(service, add(service, path))
     monkeypatch.setattr(module, "LIST", replace(LIST, options=replace(LIST.options, max_tokens=12)))
     task = whole_list(service, context.id, "How many keepers are there?")
-    assert task.questions == ["Which keepers are there?"]
     findings = list(sweep(service, task))
+    assert {each.question for each in findings} == {"Which keepers are there?"}
     told = task.told(findings[:1])
     assert (told["searched"], told["places"]) == (1, len(task.places))
     said = sum(len(entries(each.said)) for each in findings)
@@ -122,10 +144,10 @@ def test_a_list_is_told_with_what_was_searched_and_dropped(
     assert told["dropped"] == said - sum(len(each.items) for each in findings)
     assert told["count"] == len(told["items"]) <= said
     where = {"document": "d", "page": 3, "label": "page 3", "quote": "So =1|2.", "start": 0, "end": 8}
-    told["items"] = [{"answer": "=1|2", "doubtful": True, "sure": None, "places": 1, **where}]
-    assert written(told, "md") == "|  | found | place |\n| --- | --- | --- |\n| 1 | =1\\|2 ? | page 3 |\n"
+    told["items"] = [{"answer": "=1|2", "doubtful": True, "sure": None, **where, "also": [where | {"label": "page 9"}]}]
+    assert written(told, "md") == "|  | found | place |\n| --- | --- | --- |\n| 1 | =1\\|2 ? | page 3; page 9 |\n"
     [line] = csv.DictReader(io.StringIO(written(told, "csv")))
-    assert line == {"found": "'=1|2", "place": "page 3", "doubtful": "?", "quote": "So =1|2."}
+    assert line == {"found": "'=1|2", "place": "page 3; page 9", "doubtful": "?", "quote": "So =1|2."}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +161,13 @@ def test_a_list_is_told_with_what_was_searched_and_dropped(
         ("Name the captain.", None),
         ("What is the list price?", None),
         ("Who built it?", None),
+        ("Who is who in the book?", "List all the people in the book?"),
+        ("Who's who?", "List all the people?"),
+        ("Wer ist wer?", "Nenne alle Personen?"),
+        ("Qui est qui ?", "Cite toutes les personnes ?"),
+        ("¿Quién es quién?", "Enumera todas las personas?"),
+        ("谁是谁?", "列出所有人物?"),
+        ("誰が誰ですか?", "すべての登場人物を挙げてください?"),
         ("Nenne alle Schiffe", "Nenne alle Schiffe"),
         ("Wie viele Schiffe werden genannt?", "Welche Schiffe werden genannt?"),
         ("Wie viel kostet es?", None),

@@ -1,5 +1,6 @@
 """Jobs that sweep: they make way, go on where they were, and what they found can be told at any time."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ from app.asking.sweep import KIND
 from app.asking.whole_list import LIST
 from app.errors import UsageError
 from app.jobs import worker as module
-from app.jobs.sweeps import list_request, result_of, table_request
+from app.jobs.sweeps import list_request, quiz_of, result_of, table_request
 from app.jobs.worker import Worker
+from app.reading.pages import page_of
 from app.service import Service
+from app.web.actions import Actions
 from app.web.tab_state import Selection, TabState
+from app.web.views.document_page import both_pages
 from sessions import NotFound
 from tests.app.helpers import SHORT, add, book_text, read_through
 
@@ -105,6 +109,67 @@ def test_a_table_is_filled_by_a_sweep_of_all_documents(service: Service, context
     assert (row["title"], len(row["cells"])) == ("The Keeper", 1)
     with pytest.raises(UsageError, match="no columns"):
         table_request(service, [], [" "])
+
+
+def test_a_table_is_begun_stopped_and_removed_on_the_page(
+    service: Service, context: str, between: list[Callable[[], object]]
+) -> None:
+    store, worker, state = service.store, Worker(service), TabState(service)
+    do, [document] = Actions(service, worker, state, [], [], []).sweep, store.contexts.get(context).document_ids
+    with pytest.raises(UsageError, match="no columns"):
+        do.ask_each(Selection(kept=(document,)), None)
+    shown, _ = do.ask_each(Selection(kept=(document,)), "keeper: Who was the keeper?; boat")
+    between.append(lambda: do.stop(shown))
+    assert worker.work_once()
+    props = state.props(state.settle(shown))
+    assert (props["sweep_view"]["visible"], props["reading_view"]["visible"]) == (True, False)
+    assert "Go on</button>" in props["sweep"]["value"]
+    assert ("keeper; boat\nThe Keeper", shown.context) in props["contexts"]["choices"]
+    again = do.go_on(shown)
+    assert [id for _, id in state.props(again)["contexts"]["choices"]] == [again.context, context], "listed once"
+    assert worker.work_once()
+    assert (store.jobs.get(again.context).done, len(store.measurements.newest(KIND, context))) == (2, 2)
+    assert '<th title="Who was the keeper?">keeper</th>' in state.props(again)["sweep"]["value"]
+    assert do.remove(again) == Selection()
+    assert store.jobs.all() == []
+
+
+def test_two_documents_are_compared_on_the_page(service: Service, tmp_path: Path) -> None:
+    worker, state, ids = Worker(service), TabState(service), []
+    for rent in (900, 950):
+        path = tmp_path / f"Lease {rent}.txt"
+        path.write_text(f"Lease\n\nThe tenant pays {rent} euros of rent.\n\nThe flat has four rooms and a large hall.")
+        ids += read_through(service, add(service, path)).document_ids
+    do = Actions(service, worker, state, [], [], []).sweep
+    assert [state.props(Selection(kept=tuple(some)))["compare"]["visible"] for some in (ids[:1], ids)] == [False, True]
+    shown = do.compare(Selection(kept=tuple(ids)))
+    assert "Comparing" in state.props(shown)["sweep"]["value"]
+    assert worker.work_once()
+    html = state.props(shown)["sweep"]["value"]
+    assert html.count("<mark>") == 2
+    one, other = ids
+    [both] = re.findall(r'href="(side-by-side/[^"]+)', html)
+    assert both.startswith(f"side-by-side/{one}/1/{other}/1?start=7&amp;end=41&amp;other_start=7&amp;other_end=41")
+    pages = [page_of(service, id, 1) for id in ids]
+    assert both_pages(*pages, (7, 41), (7, 41)).count('<mark id="passage">The tenant pays') == 2
+
+
+def test_a_text_is_tested_on_the_page(
+    service: Service, context: str, between: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, worker, state = service.store, Worker(service), TabState(service)
+    do, shown = Actions(service, worker, state, [], [], []).sweep, Selection(context)
+    assert "Self-test</button>" in state.props(shown)["book"]["value"]
+    do.test(shown)
+    between.append(lambda: do.stop_test(shown))
+    assert worker.work_once()
+    assert "Go on</button>" in state.props(shown)["book"]["value"]
+    do.test(shown)
+    assert worker.work_once()
+    job = quiz_of(service, context)
+    assert job is not None
+    assert (job.status, job.done) == ("done", len(store.measurements.newest(KIND, context)))
+    assert "No question could be made of it." in state.props(shown)["book"]["value"], "a tiny model makes none"
 
 
 def test_only_lists_of_long_texts_are_offered_a_search(service: Service, context: str) -> None:

@@ -42,7 +42,6 @@ ERRORS = (
 """Errors whose sentences can come to the page. Those of a method's settings are for experts, and stay English."""
 ELSEWHERE = (
     *("commands", "api", "cli.py", "guard.py", "server.py", "quantities.py", "gpus.py", "backup.py", "doctor.py"),
-    "document_table.py",
 )
 """Folders and files of the command line, the APIs and the server's start."""
 NOT_ALONE = re.compile(

@@ -250,6 +250,8 @@ def test_numbers_places_and_sentences_are_put_into_the_language() -> None:
         assert place_words(page_label(14, "xii")) == "Seite xii (Seite 14 der Datei)"
         assert place_words("page 3, paragraph 14") == "Seite 3, Absatz 14"
         assert place_words(pages_in_words("9, 12")) == "Seiten 9, 12"
+        assert place_words(pages_in_words("+ 9")) == "+ Seite 9"
+        assert place_words(pages_in_words("1-3 + 9")) == "Seiten 1-3 + Seite 9"
         assert [place_words(heading), place_words("Contents")] == [heading, "Contents"]  # a document's own words
         assert told("kim.pdf is encrypted: give its password and try again.").startswith("kim.pdf ist verschlüsselt")
         assert told("Stopped. Nobody has translated this.") == "Angehalten. Nobody has translated this."

@@ -10,8 +10,8 @@ from app.web.views.document_page import document_page
 from app.web.views.markup import sparkline, thin
 from app.web.views.metrics_panel import Metrics, panel
 from app.web.views.reading_card import context_head, ingest_card, reading_card
+from app.web.views.sweep import self_test, table, whole_list
 from app.web.views.turn import conversation, live_turn
-from app.web.views.whole_list import whole_list
 from ingest import Page, PageQuality, TocEntry
 from sessions import ContextRow, DocumentRow, JobRow
 from tests.app.web.rows import EVIL, turn
@@ -64,8 +64,8 @@ JOB = JobRow(
 
 
 ITEM = {"answer": "Swan", "doubtful": True, "document": "d-a", "page": 3, "label": "page 3", "quote": "The swan."}
-ITEM |= {"start": 7, "end": 16, "places": 2}
-FOUND = {"count": 1, "searched": 2, "places": 9, "dropped": 3, "items": [ITEM]}
+ITEM |= {"start": 7, "end": 16}
+FOUND = {"count": 1, "searched": 2, "places": 9, "dropped": 3, "items": [ITEM | {"also": [ITEM | {"page": 5}]}]}
 
 
 def test_no_view_lets_markup_through() -> None:
@@ -77,8 +77,10 @@ def test_no_view_lets_markup_through() -> None:
         reading_card(context(), [DOCUMENT], None, {}),
         ingest_card(JOB, EVIL),
         ingest_card(replace(JOB, progress={"locked": True, "left_out": [EVIL]}), EVIL),
-        whole_list(replace(JOB, status="failed", error=EVIL), {**FOUND, "items": [ITEM | {"answer": EVIL}]}, None),
-        whole_list(JOB, {**FOUND, "items": [ITEM | {"label": EVIL, "quote": EVIL}]}, None),
+        whole_list(
+            replace(JOB, status="failed", error=EVIL), {**FOUND, "items": [ITEM | {"answer": EVIL, "also": []}]}, None
+        ),
+        whole_list(JOB, {**FOUND, "items": [ITEM | {"also": [ITEM | {"label": EVIL, "quote": EVIL}]}]}, None),
         document_page(
             DocumentPage("d-a", EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 0, (1, 1), None), 2, 9
         ),
@@ -102,9 +104,40 @@ def test_a_search_of_the_whole_text_is_offered_followed_and_told() -> None:
     assert "<button" not in done
     for each in (html, done):
         assert "1 found in 2 places of the text. 3 left out" in each
-        assert '<a href="documents/d-a/pages/3?start=7&amp;end=16#passage"' in each
+        assert each.index("documents/d-a/pages/3?start=7&amp;end=16#passage") < each.index("documents/d-a/pages/5?")
         assert f'href="api/sweeps/{JOB.id}?format=csv"' in each
     assert "Go on searching" in whole_list(replace(running, status="failed"), None, None)
+
+
+def test_a_cell_of_a_table_leads_to_its_page() -> None:
+    cells = [{"found": True, **ITEM}, {"found": False, "said": "12"}]
+    row = {"document": "d-a", "title": EVIL, "context": "c-a", "cells": cells}
+    columns = [{"heading": each, "question": f"{each}?"} for each in (EVIL, "n", "more")]
+    job = replace(JOB, status="done")
+    html = table(job, EVIL, {"columns": columns, "rows": [row], "joined": [{"answers": [], "nothing": []}] * 3})
+    assert "<img" not in html
+    assert '<a href="documents/d-a/pages/3?start=7&amp;end=16#passage"' in html
+    assert html.endswith(
+        'not found</td><td></td></tr></tbody></table></div><p><button type="button" data-action="remove">'
+        f'Remove</button> <a href="api/sweeps/{JOB.id}?format=csv" download>CSV</a> '
+        f'<a href="api/sweeps/{JOB.id}?format=md" download>Markdown</a></p></div>'
+    )
+    assert "Remove" not in table(replace(job, status="running"), "", None)
+
+
+def test_cards_of_a_self_test_are_folded_and_scored() -> None:
+    right = {"alone": False, "found": True}
+    card = {**ITEM, "question": EVIL, "chapter": EVIL, "alone": EVIL, "found": "412", "right": right}
+    scores = {"n": 1, "alone": 0, "found": 1, "interval": {"alone": (0.0, 0.79), "found": (0.21, 1.0)}}
+    told = {"model": EVIL, "cards": [card], "chapters": [{"chapter": EVIL, **scores}], "all": scores}
+    html = self_test(replace(JOB, status="done"), told)
+    assert "<img" not in html
+    assert "1 question, 0 right from memory alone (0–79%), 1 with passages (21–100%)" in html
+    assert '<a href="documents/d-a/pages/3?start=7&amp;end=16#passage"' in html
+    assert "✗ From memory alone" in html
+    assert "✓ With passages: 412" in html
+    assert f'href="api/sweeps/{JOB.id}?format=tsv"' in html
+    assert 'data-action="whole"' in self_test(None, None)
 
 
 def test_reasoning_is_folded_and_never_markup() -> None:

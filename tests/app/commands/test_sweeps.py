@@ -1,4 +1,4 @@
-"""`stockpot ask --each`: tables over documents that were read."""
+"""`stockpot ask --each` and `compare`: tables over documents that were read, and two compared."""
 
 import csv
 import io
@@ -23,10 +23,11 @@ def test_a_table_of_all_documents_is_printed_and_kept(tmp_path: Path, capsys: py
     for path in (book, other):
         assert in_process(home, capsys, "--model", "smollm2", "ingest", str(path))[0] == 0
     asked = ("ask", "--each", "--columns", COLUMNS)
-    status, out, _ = in_process(home, capsys, *asked, "--json")
+    status, out, err = in_process(home, capsys, *asked, "--json")
     told = json.loads(out)
     assert status == 0
     assert [each["heading"] for each in told["columns"]] == ["keeper", "capital"]
+    assert "capital: not found in The Keeper, The Fox." in err
     keepers, fox = told["rows"]
     assert (keepers["title"], fox["title"]) == ("The Keeper", "The Fox")
     keeper, *others = *keepers["cells"], *fox["cells"]
@@ -42,6 +43,12 @@ def test_a_table_of_all_documents_is_printed_and_kept(tmp_path: Path, capsys: py
     told = json.loads(out)
     assert (status, told["searched"], told["places"]) == (0, 1, 1)
     assert f"{told['count']} found in 1 place of the text." in err
+    status, out, err = in_process(home, capsys, "compare", "The Keeper", "The Fox", "--json")
+    told = json.loads(out)
+    assert (status, [each["title"] for each in told["documents"]]) == (0, ["The Keeper", "The Fox"])
+    assert {each["kind"] for each in told["rows"]} == {"alone"}
+    assert "0 sentences in another form" in err
+    assert in_process(home, capsys, "compare", "The Fox", "The Fox")[0] == 2
     status, out, err = in_process(home, capsys, "ask", "--each", "The Mole", "--columns", COLUMNS)
     assert (status, out) == (1, "")
     assert "no document 'The Mole'" in err
