@@ -75,6 +75,7 @@
     if (named === undefined) delete drafts[ofPages(place)]; else drafts[ofPages(place)] = named;
     store("drafts", drafts);
   };
+  const pinned = (named) => /(?:^|\s)\+.*$/.exec(named)?.[0].trim() ?? "";  // pages that stay for the next question
   const sent = (question) => store("asking", asking = question);
   let entered;  // at the press: Gradio takes the fields' texts a moment later, with what has been typed since
   const submit = () => {
@@ -118,9 +119,10 @@
       if (since) keep(place, since);
       if (place === here) write(since);
       const named = drafts[ofPages(asking.place)] ?? asking.pages;
+      const left = named === asking.pages ? pinned(named) : named;
       keepPages(asking.place);
-      if (named !== asking.pages) keepPages(place, named);
-      if (place === here) write(named === asking.pages ? "" : named, pages);
+      if (left || named !== asking.pages) keepPages(place, left);
+      if (place === here) write(left, pages);
       sent(null);
     }
     met = asked;
@@ -167,9 +169,9 @@
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
   };
   // Why something could not be done stands below the question field or the button, as a new element, so that it is read
-  // out. It stays until the same is done, or it is closed; the rest of the page leaves it the room `--trouble`.
+  // out. It stays until the same or something new is done, or it is closed; the rest leaves it the room `--trouble`.
   const trouble = Object.assign(document.createElement("div"), { id: "trouble" });
-  let broken = null;  // the event that failed
+  let broken = null, brokenAt = 0;  // the event that failed, and when
   const tell = (said) => {
     const close = Object.assign(document.createElement("button"), { type: "button", textContent: "×" });
     Object.assign(close.dataset, { action: "untell" }), close.setAttribute("aria-label", say("Close"));
@@ -196,7 +198,7 @@
     const said = Object.assign(document.createElement("p"), { role: "alert", textContent: sentence });
     if (event === broken && trouble.innerText.startsWith(sentence)) return;  // as `look` says again and again
     tell(said);
-    broken = event;
+    broken = event, brokenAt = performance.now();
   };
   const reasonOf = async (answer) => {
     try {
@@ -205,21 +207,33 @@
       return say("This did not work: try again, or load the page anew.");
     }
   };
-  const ticks = (event) => {  // an event that nobody caused, after which what was said stays
+  const begun = (event) => {  // whether a person began the event, not a timer, the drawing of the page or another event
     const { dependencies = [], components = [] } = window.gradio_config ?? {};
     const pulse = components.find((each) => each.props.elem_id === "pulse")?.id;
     const found = dependencies.find((each) => String(each.id) === event);
-    return found?.targets.every(([id, name]) => name === "tick" || id === pulse);
+    return !found?.targets.some(([id, name]) => ["load", "tick", "change"].includes(name) || id === pulse);
   };
   let stirredAt = 0;
   const send = window.fetch.bind(window);
+  // The events of a tab are sent one after another: a busy server may begin the later of two requests first.
+  let last = Promise.resolve();
+  const sendInTurn = (to, how) => {
+    const answer = last.then(() => send(to, how));
+    last = answer.then(() => {}, () => {});
+    return answer;
+  };
+  const ofTab = (event) => {  // others have no state
+    const { dependencies = [], components = [] } = window.gradio_config ?? {};
+    const inputs = dependencies.find((each) => String(each.id) === event)?.inputs ?? [];
+    return components.some((each) => each.type === "state" && inputs.includes(each.id));
+  };
   window.fetch = async (to, how) => {
     if (!String(to?.url ?? to).includes("/run/predict")) return send(to, how);
-    stirredAt = performance.now();
+    const sentAt = stirredAt = performance.now();
     const event = String(how?.body).match(/"fn_index":(\d+)/)?.[1] ?? "";
     try {
-      const answer = await send(to, how);
-      if (!answer.ok) drawn = "", fail(event, await reasonOf(answer)); else if (broken !== null && (event === broken || !ticks(event))) untell();
+      const answer = await (ofTab(event) ? sendInTurn : send)(to, how);
+      if (!answer.ok) drawn = "", fail(event, await reasonOf(answer)); else if (broken !== null && (event === broken || (sentAt > brokenAt && begun(event)))) untell();
       return answer;
     } catch (error) {
       drawn = "";
@@ -362,9 +376,10 @@
   };
   // A page is named, beside those that are: the next question is about them.
   const name = (page) => {
-    const named = pages.value.split(",").map((each) => each.trim()).filter(Boolean);
+    const typed = pages.value.trim(), pin = pinned(typed);
+    const named = typed.slice(0, typed.length - pin.length).split(",").map((each) => each.trim()).filter(Boolean);
     if (!named.includes(page)) named.push(page);
-    write(named.join(", "), pages);
+    write(`${named.join(", ")} ${pin}`.trim(), pages);
     keepPages(here, pages.value);
     if (getComputedStyle(document.querySelector("#side")).position === "fixed") closePage();
     field.focus();

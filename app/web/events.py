@@ -31,6 +31,7 @@ from app.web.list_props import Props
 from app.web.new_reading import NewReading
 from app.web.reading_panel import ReadingPanel
 from app.web.sidebar import Sidebar
+from app.web.sweep_panel import SweepPanel
 from app.web.tab_state import Selection, TabState
 from app.web.views.markup import notice_of, read_out
 
@@ -43,19 +44,19 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], "api
 class Tab:
     """The state of one tab on the server; Gradio copies the first one for every tab.
 
-    Gradio runs the events of a tab in parallel. Here each waits for the one before, so that it continues from the
-    selection that was made before it, and answers leave in the same order.
+    Gradio runs the events of a tab in parallel. `page.js` sends each when the one before is answered, so that it
+    continues from the selection that was made before it. Where an answer got lost, the next waits here.
 
     selection: the tab's selection.
     listed: how often longer lists were asked for.
-    seen: name of a component -> hash of its last update.
+    seen: name of a component and of a prop -> hash of what the browser shows.
     context: id of the context that was shown last; None before any update.
     turn: lock that the present event holds.
     """
 
     selection: Selection = field(default_factory=Selection)
     listed: int = 0
-    seen: dict[str, str] = field(default_factory=dict)
+    seen: dict[tuple[str, str], bytes] = field(default_factory=dict)
     context: str | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -68,6 +69,7 @@ class Page:
     new: NewReading
     reading: ReadingPanel
     chat: ChatPanel
+    sweep: SweepPanel
     document: DocumentPanel
     where: gr.HTML
     notice: gr.HTML
@@ -90,6 +92,8 @@ class Page:
             "kept": self.new.kept,
             "delete_kept": self.new.delete_kept,
             "more_kept": self.new.more_kept,
+            "each_area": self.new.each_area,
+            "compare": self.new.compare,
             "add_to": self.new.add_to,
             "more_add_to": self.new.more_add_to,
             "how": self.new.how,
@@ -101,6 +105,8 @@ class Page:
             "add_documents": self.sidebar.add_documents,
             "reading_view": self.reading.area,
             "chat_view": self.chat.area,
+            "sweep_view": self.sweep.area,
+            "sweep": self.sweep.shown,
             "card": self.reading.card,
             "unlock_area": self.reading.unlock_area,
             "leave_out": self.reading.leave_out,
@@ -151,36 +157,39 @@ class Events:
         own = [name for name, components in expert.own.items() for _ in components]
         self.actions = Actions(service, worker, self.tab_state, list(expert.settings), own, list(expert.presets))
         self.slots, self.of_document = page.slots(), page.of_document()
+        self.names = {component: name for name, component in self.slots.items()}
         self.tab = gr.State(Tab())
 
-    def updates(self, tab: Tab, shown: str) -> list[Any]:
-        """Return updates for what differs from the last ones sent; fields of a document that is left are emptied.
+    def updates(self, tab: Tab) -> list[Any]:
+        """Return updates of the props that the browser does not show yet; fields of a document that is left are
+        emptied.
 
-        shown: slot to send later, see `handler`.
+        A prop that has not changed is never sent again: an update of a list would undo a choice made meanwhile.
         """
         tab.listed = max(tab.listed, tab.selection.listed)
         tab.selection = replace(self.tab_state.settle(tab.selection), listed=tab.listed)
         props: Props = self.tab_state.props(tab.selection)
         out = []
         for name in self.slots:
-            mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
-            out.append(gr.skip() if name == shown or tab.seen.get(name) == mark else gr.update(**props[name]))
-            tab.seen[name] = "" if name == shown else mark
+            marks = {prop: mark_of(value) for prop, value in props[name].items()}
+            changed = {prop: props[name][prop] for prop, mark in marks.items() if tab.seen.get((name, prop)) != mark}
+            out.append(gr.update(**changed) if changed else gr.skip())
+            tab.seen.update({(name, prop): mark for prop, mark in marks.items()})
         left = tab.context not in (None, tab.selection.context)
         tab.context = tab.selection.context
         return [*out, *(gr.update(**props) if left else gr.skip() for _, props in self.of_document)]
 
     def handler(
-        self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str, done: str
+        self, act: Callable[..., Any], given: Sequence[str | None], extra: int, quiet: bool, told: str, done: str
     ) -> Callable[..., Awaitable[list[Any]]]:
         """Return a handler that runs an action, and shows the result or the reason of a refusal.
 
         Args:
             act: `act(selection, *inputs)` returns the new selection, or a pair of it and `extra` further updates.
+            given: slots of the inputs, None for others. The browser shows their values already.
             extra: number of further updates.
             quiet: whether to leave the notice alone unless something fails, as events that nobody caused do.
             told: name of a field of the event to pass to `act` as the last argument.
-            shown: slot of a component that shows the result already; an update now could undo later input.
             done: words to read out when it is done.
         """
 
@@ -192,13 +201,15 @@ class Events:
             try:
                 if not known:  # a new tab, or a restarted server: the address has the selection
                     tab.selection = self.actions.navigate.load(request.query_params)
+                entered = [(slot, value) for slot, value in zip(given, inputs, strict=True) if slot]
+                tab.seen.update({(slot, "value"): mark_of(value) for slot, value in entered})
                 try:
                     result = act(tab.selection, *inputs, *([getattr(event, told)] if told else []))
                     tab.selection, further = result if extra else (result, further)
                 except Exception as error:
                     notice = refusal(error)
                 before = tab.selection
-                out = self.updates(tab, shown)
+                out = self.updates(tab)
                 if missing := self.tab_state.lost(before, tab.selection, known):
                     notice = gr.update(value=notice_of(missing))
             except Exception as error:  # the selection stays, and the next event tries again
@@ -220,7 +231,6 @@ class Events:
         extra: Sequence[Any] = (),
         quiet: bool = False,
         told: str = "",
-        shown: str = "",
         done: str = "",
         **how: Any,
     ) -> None:
@@ -233,13 +243,14 @@ class Events:
             extra: components that `act` updates itself.
             quiet: see `handler`.
             told: see `handler`.
-            shown: see `handler`.
             done: see `handler`.
             how: further arguments of Gradio's listener.
         """
         emptied = [each for each, _ in self.of_document]
         outputs = [*self.slots.values(), *emptied, self.page.notice, *extra]
-        listener(self.handler(act, len(extra), quiet, told, shown, done), [self.tab, *inputs], outputs, **how, **QUIET)
+        given = [self.names.get(each) for each in inputs]
+        handle = self.handler(act, given, len(extra), quiet, told, done)
+        listener(handle, [self.tab, *inputs], outputs, **how, **QUIET)
 
     def aside(
         self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
@@ -291,9 +302,16 @@ class Events:
             [new.files, new.expert.method, new.title, new.password, new.ocr, new.model.model, *settings],
             [new.files, new.title, new.password],
         )
-        self.on(new.kept.input, do.read.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
-        self.on(new.add_to.input, do.read.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
+        self.on(new.kept.input, do.read.choose_kept, [new.kept], trigger_mode="multiple")
+        self.on(new.add_to.input, do.read.choose_add_to, [new.add_to], trigger_mode="multiple")
         self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.manage.ask_to_delete)
+        for each in (new.ask_each.click, new.columns.submit):
+            self.on(each, do.sweep.ask_each, [new.columns], [new.columns])
+        self.on(new.compare.click, do.sweep.compare)
+        sweep = self.page.sweep.shown
+        self.on(sweep.submit, do.sweep.go_on)
+        self.on(sweep.stop, do.sweep.stop)
+        self.on(sweep.clear, do.sweep.remove)
         self.on(new.sample.click, do.read.read_sample, form)
         self.on(reading.unlock.click, do.read.unlock, [reading.password], [reading.password])
         self.on(reading.password.submit, do.read.unlock, [reading.password], [reading.password])
@@ -323,21 +341,35 @@ class Events:
         self.aside(preset, do.choose_preset, [method, *presets], settings)
         self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
         given = [new.files, new.kept, new.add_to, *form]
-        changes = [self.page.sidebar.new.click, *(field.change for field in given)]
-        changed = partial(gr.on, [blocks.load, new.looking.tick, *changes])
         told = [new.estimate, new.looking, chosen.about, new.start]
-        self.aside(changed, do.estimate, given, told, trigger_mode="always_last")
+        opened, changes = self.page.sidebar.new.click, [field.change for field in given]
+        self._connect_follower([blocks.load, new.looking.tick, *changes], [opened], do.estimate, given, told)
         self.on(chosen.get.click, do.fetch, [chosen.offered])
         offer = self.actions.offer
-        moved = [self.page.sidebar.new.click, *(each.change for each in (model, new.add_to, new.files, new.kept))]
-        shows = partial(
-            gr.on, [blocks.load, chosen.get.click, chosen.stop_fetching.click, chosen.fetched.change, *moved]
-        )
+        about = [model, new.add_to, new.files, new.kept]
         row = [new.offer_area, new.offer, new.take]
-        self.aside(shows, offer.show, [model, new.add_to, new.files, new.kept], row, trigger_mode="always_last")
+        changes = [blocks.load, chosen.fetched.change, *(each.change for each in about)]
+        clicks = [opened, chosen.get.click, chosen.stop_fetching.click]
+        self._connect_follower(changes, clicks, offer.show, about, row)
         taken = [new.files, method, new.title, new.password, new.ocr, model, *settings]
         self.on(new.take.click, offer.take, taken, [new.files, new.title, new.password, model, new.offer_area])
         self.on(chosen.stop_fetching.click, do.stop_fetching)
+
+    def _connect_follower(
+        self,
+        changes: Sequence[Any],
+        clicks: Sequence[Any],
+        act: Callable[..., list[Any]],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        """Let components follow changes, where only the last counts, and clicks that have an action of their own.
+
+        Where the last counts, Gradio keeps an event back, and later fires the whole event that was under way then. So
+        a click would do its action again: *New document* took away what had been chosen meanwhile.
+        """
+        self.aside(partial(gr.on, changes), act, inputs, outputs, trigger_mode="always_last")
+        self.aside(partial(gr.on, clicks), act, inputs, outputs, trigger_mode="multiple")
 
     def _connect_chat(self, blocks: gr.Blocks) -> None:
         chat, manage, do = self.page.chat, self.page.chat.manage, self.actions
@@ -372,6 +404,8 @@ class Events:
         )
         self.on(document.book.submit, do.ask.move, told="place")
         self.on(document.book.apply, do.ask.recap)
+        self.on(document.book.retry, do.sweep.test)
+        self.on(document.book.stop, do.sweep.stop_test)
         self.on(chat.never_mind.click, do.ask.never_mind)
         self.on(chat.stop.click, do.ask.stop_answer)
         self.on(manage.rename_what.input, do.manage.choose_renamed, [manage.rename_what], trigger_mode="multiple")
@@ -396,6 +430,11 @@ class Events:
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
         self.on(confirm.yes.click, self.actions.manage.delete, [confirm.named], confirm.parts, done="Deleted.")
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
+
+
+def mark_of(value: Any) -> bytes:
+    """Return a hash of the value of a prop."""
+    return hashlib.sha256(repr(value).encode()).digest()
 
 
 def speaking_with(request: gr.Request | None) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, Route, expect
 
 from app.cli import main
 from sessions import Store
@@ -263,6 +263,41 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
     delete(tab, "#delete-kept", "“Keepsake” with 2 contexts", "kept-")
     expect(tab.locator("#contexts")).not_to_contain_text("Keepsake")
     assert first["document_ids"][0] not in {row["id"] for row in server.get("/api/documents")}
+
+
+def test_choices_count_in_the_order_in_which_they_are_made(tab: Page, server: Server) -> None:
+    """Of two documents chosen quickly on a busy machine one was asked: the server had begun the later choice first."""
+    for name in ("One", "Other"):
+        server.read((f"{name} of two.txt", f"{name} text of two.".encode()), method="exact", budget="320")
+    visit(tab, server, "?new=1")
+    choice = tab.evaluate(
+        "const { components, dependencies } = window.gradio_config;"
+        "const { id } = components.find(each => each.props.elem_id === 'kept');"
+        '`"fn_index":${dependencies.find(each => each.targets.some(([of, name]) => of === id && name === "input")).id},`'
+    )
+    held, answered = list[Route](), list[str]()
+
+    def hold(route: Route) -> None:
+        if choice in (route.request.post_data or "") and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    def note(answer: Response) -> None:
+        if choice in (answer.request.post_data or ""):
+            answered.append(answer.url)
+
+    tab.route(re.compile("/run/predict"), hold)
+    tab.on("response", note)
+    for chosen, name in enumerate(("One", "Other"), 1):
+        tab.locator("#kept input").fill(f"{name} of two")
+        tab.get_by_role("option", name=f"{name} of two").click()
+        expect(tab.locator("#kept .token")).to_have_count(chosen)
+    tab.wait_for_timeout(1000)  # time to overtake the first
+    held[0].continue_()
+    while len(answered) < 2:
+        tab.wait_for_timeout(100)
+    expect(tab.get_by_role("button", name="Compare")).to_be_visible()
 
 
 def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import html
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -411,6 +412,40 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
         await tab.do("new-reading", "click")
         assert "map" not in tab.value("book").partition("<p")[0]
         assert not tab.shown["find-area"]["visible"]
+
+    play(service, scene)
+
+
+def test_no_click_does_its_action_again(service: Service) -> None:
+    """Where only the last of many events counts, Gradio fires a whole event again: *New document* came twice."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        fns = blocks.fns.values()
+        clicks = Counter(target for fn in fns for target in fn.targets if target[1] == "click")
+        last = {target for fn in fns if fn.trigger_mode == "always_last" for target in fn.targets}
+        assert clicks.total() > 20
+        assert [target for target in last if clicks[target] > 1] == []
+
+    play(service, scene)
+
+
+def test_what_a_person_chose_is_not_sent_back(service: Service, context: str) -> None:
+    """The next update of a list had the first choice, and undid a second one that was made before it came."""
+    fox = add_document(service, "Fox")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(new="1")
+        tab.shown.clear()
+        await tab.do("kept", "input", {"kept": [fox.id]})
+        service.store.documents.rename(fox.id, "The Fox")
+        del tab.shown["kept"]
+        await tab.tick()
+        assert next(name for name, _ in tab.shown["kept"].pop("choices")).startswith("The Fox · ")
+        assert tab.shown["kept"] == {"__type__": "update"}, "its value is left as the person chose it"
+        service.store.contexts.delete(context)  # by another
+        await tab.do("contexts", "input", {"contexts": context})
+        assert tab.shown["contexts"]["value"] is None, "a choice that is refused is put back"
 
     play(service, scene)
 
