@@ -7,6 +7,7 @@ from torch import Tensor
 from engine import (
     Answer,
     AskOptions,
+    Context,
     Conversation,
     Method,
     Model,
@@ -14,7 +15,9 @@ from engine import (
     ReadText,
     Sampling,
     answer_from_text,
+    make_method,
 )
+from engine.loops.context import new_memory
 
 ANSWER = 32  # tokens at most
 
@@ -29,6 +32,12 @@ def read_on(reader: Reader) -> Reader:
     for _ in reader.run():
         pass
     return reader
+
+
+def having_read_nothing(model: Model, tokens: int) -> Context:
+    """Return the context of a text of so many tokens without any of it in its memory, so that passages answer."""
+    method = make_method("full")
+    return Context(model, method, new_memory(model, method), tokens)
 
 
 def answer_to(

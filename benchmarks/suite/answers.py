@@ -5,7 +5,7 @@
 
 Each text is read once, and the memory answers a question. Passages are ranked by where it looked and by the question's
 words, as in the app; "words" ranks by words alone, as the app does for small models. Then passages are read alone, and
-answer: `--ways` says which. Every
+answer: `--ways` says which; "searched" answers as the app does where the memory does not show the whole text. Every
 answer is a line of the file, and the same command goes on behind them. `answers_tables` reads it.
 """
 
@@ -24,19 +24,20 @@ import torch
 from torch import Tensor
 
 from benchmarks import options as shared
-from benchmarks.asking import answer_to, read
+from benchmarks.asking import answer_to, having_read_nothing, read
 from benchmarks.suite.command import note
 from benchmarks.suite.readers import texts
 from benchmarks.suite.store import Cell, Cells, digest
 from benchmarks.suite.tasks import Asked
 from benchmarks.suite.texts import Texts
-from engine import Answer, Context, Conversation, Finder, Model
+from engine import Answer, Context, Conversation, Finder, Model, ReadText
 from engine.finding.finder import Signs
 from engine.finding.support import sureness, unsupported
-from engine.loops.answering import DRAFT, LOOKED, joined, read_alone
+from engine.loops.answering import BEGINNING, LOOKED, joined, read_alone
 
 Span = tuple[int, int]
 MEMORY = "memory"
+SEARCHED = "searched"
 WAYS = ("passages 3 of 600", "plain 3 of 600", "passages 6 of 300", "plain 6 of 300", "place")
 SIZES = (300, 600)  # letters of a passage
 MOST = 12  # passages that a finder may find
@@ -82,7 +83,7 @@ class Material:
 
     def tokens(self, spans: Sequence[Span]) -> list[range]:
         """Return the tokens of spans in letters, in the text's order."""
-        starts, ends = torch.tensor(spans).T.contiguous()
+        starts, ends = torch.tensor(spans, dtype=torch.long).view(-1, 2).T.contiguous()
         first = torch.searchsorted(self.starts, starts, right=True) - 1
         behind = torch.searchsorted(self.starts, ends)
         return [range(*each) for each in sorted(zip(first.tolist(), behind.tolist(), strict=True))]
@@ -138,13 +139,15 @@ class Run:
             mark = digest([*facts, task.ask])
             first = self.cells.get(mark, partial(self._from_memory, task))
             for way in self.chosen.ways:
-                if way != "place" or task.places:
+                if way == SEARCHED:
+                    self.cells.get(digest([mark, way]), partial(self._searched, task, mark))
+                elif way != "place" or task.places:
                     self.cells.get(digest([mark, way]), partial(self._alone, task, mark, first, way))
 
     def _from_memory(self, task: Task) -> Cell:
         started = time.perf_counter()
         conversation = Conversation(self.context)
-        answer = answer_to(conversation, task.ask, DRAFT)
+        answer = answer_to(conversation, task.ask, BEGINNING)
         looked = conversation.looked()
         found: dict[str, dict[str, list[Span]]] = {}
         for size, finder in self.finders.items():
@@ -175,9 +178,18 @@ class Run:
             }
         started = time.perf_counter()
         places = joined(self.material.tokens(spans))
-        alone = read_alone(self.context, self.material.ids, places, lambda: None)
-        answer = answer_to(Conversation(alone), task.ask, DRAFT)
+        alone = read_alone(self.context, self.material.ids, places, lambda *_: None)
+        answer = answer_to(Conversation(alone), task.ask, BEGINNING)
         return {**self._line(task, way, answer, self.material.letters(places), started), "of": mark}
+
+    def _searched(self, task: Task, mark: str) -> Cell:
+        """Answer with a memory of nothing: passages begin the answer."""
+        started, ids = time.perf_counter(), self.material.ids
+        nothing = having_read_nothing(self.model, len(ids))
+        text = ReadText(ids, self.finders[600])
+        answer = answer_to(Conversation(nothing), task.ask, BEGINNING, text)
+        spans = self.material.letters(answer.read_again)
+        return {**self._line(task, SEARCHED, answer, spans, started), "of": mark}
 
     def _line(self, task: Task, way: str, answer: Answer, spans: Sequence[Span], started: float) -> Cell:
         """Return the facts of an answer. spans: what it is checked against."""
@@ -229,7 +241,9 @@ def main() -> int:
     parser.add_argument("--budget", type=shared.count, help="its entries (default: its own)")
     parser.add_argument("--planted", type=shared.length, help="planted statements in texts of so many tokens")
     parser.add_argument("--texts", type=shared.count, default=99, help="texts at most (default: all)")
-    parser.add_argument("--ways", type=shared.words, default=WAYS, help=f"of {', '.join(WAYS)} (default: all)")
+    parser.add_argument(
+        "--ways", type=shared.words, default=WAYS, help=f"of {', '.join([*WAYS, SEARCHED])} (default: all but the last)"
+    )
     chosen = parser.parse_args()
     if chosen.out is None:
         parser.error("name the file of answers with --out FILE")

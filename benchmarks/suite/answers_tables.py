@@ -17,15 +17,15 @@ from typing import Any
 from app.asking.support import SURE
 from benchmarks import options as shared
 from benchmarks.report import publish, write
-from benchmarks.suite.answers import MEMORY, WAYS, holds
+from benchmarks.suite.answers import MEMORY, SEARCHED, WAYS, holds
 from benchmarks.suite.store import Cell, load
 from engine.loops.answering import TRUSTED
 
 AT = (1, 3, 6, 12)
 FINDERS = ("plain", "words", "looked", "passages")
 PASSAGES, PLAIN = WAYS[0], WAYS[1]
-WORDS = "words 3 of 600"  # of small models, which begin no answer
-SEVERAL = "planted, several places"  # those among the planted statements whose answer needs more than one
+WORDS = "words 3 of 600"  # as the app answers with small models, whose memory begins no answer
+SEVERAL = "planted, several places"  # the beginning of a name: those whose answer needs more than one
 OURS = "ours"  # as the app answers
 
 
@@ -37,9 +37,10 @@ def rows_of(lines: Iterable[Cell]) -> list[dict[str, Any]]:
         first = {line["signature"]: line for line in own if line["way"] == MEMORY}
         told = [line for line in first.values() if line["places"]]
         rows += _found(asked, told)
-        rows += _found(SEVERAL, [line for line in told if all(len(place) > 1 for place in line["places"])])
-        by_words = [{**line, "way": OURS} for line in own if line["way"] == WORDS]
-        own += by_words or [_ours(first[str(line["of"])], line) for line in own if line["way"] == PASSAGES]
+        several = [line for line in told if all(len(place) > 1 for place in line["places"])]
+        rows += _found(f"{SEVERAL}, {_length(several[0])}", several) if several else []
+        as_asked = [{**line, "way": OURS} for line in own if line["way"] in (WORDS, SEARCHED)]
+        own += as_asked or [_ours(first[str(line["of"])], line) for line in own if line["way"] == PASSAGES]
         others = {"memory": first} | {
             name: {str(line["of"]): line for line in own if line["way"] == way}
             for name, way in (("plain", PLAIN), ("place", "place"))
@@ -64,7 +65,11 @@ def _ours(memory: Cell, passages: Cell) -> Cell:
 
 
 def _asked(line: Cell) -> str:
-    return "planted statements" if line["text_kind"] == "planted" else "reader's questions"
+    return f"planted, {_length(line)}" if line["text_kind"] == "planted" else "reader's questions"
+
+
+def _length(line: Cell) -> str:
+    return f"{round(line['text_tokens'] / 1024)}K"
 
 
 def _found(asked: str, lines: Sequence[Cell]) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from app.asking.answers import Checked, Place
 from app.asking.repetition import repetition_start
 from app.asking.sources import source_at
 from app.asking.sweep import Finding
-from app.asking.whole_list import LIST, LONGEST, cut, entries, list_question, merged
+from app.asking.whole_list import LIST, LONGEST, MOST, cut, entries, list_question, merged
 from app.reading.document_cache import DocumentCache
 from app.reading.token_stream import Stretch
 from benchmarks import options as shared
@@ -65,7 +65,7 @@ class Planted:
     """A text with planted things, read whole and place by place."""
 
     def __init__(self, model: Model, haystack: Haystack, seed: int, tokens: int = TOKENS) -> None:
-        """Make the text."""
+        """Make the text and its questions."""
         rng = random.Random(f"lists {tokens} {seed}")
         kinds = rng.sample([*KINDS], len(KINDS))
         drawn = {kind: rng.sample(KINDS[kind].split(), rng.randint(*PLANTED)) for kind in kinds}
@@ -73,6 +73,7 @@ class Planted:
         rng.shuffle(said)
         ids, _ = haystack.scattered(rng, haystack.stretch(tokens, rng.randrange(1 << 30)), said)
         self.model, self.text = model, model.decode(ids.tolist()).strip()
+        self.most = min(MOST, tokens * 3 // 5)  # tokens of a place: a short text has two
         self.asked = [
             Asked((COUNTED if at % 2 else LISTED).format(kind), tuple(drawn[kind]), bool(at % 2))
             for at, kind in enumerate(kinds)
@@ -95,9 +96,9 @@ class Planted:
     def places(self) -> list[tuple[Span, Context]]:
         """The characters of each place, and the place read alone."""
         starts, found = self.encoding.starts.tolist(), []
-        for start, end in cut(self.document, Stretch("d", 0, len(starts), len(self.text)), starts):
+        for start, end in cut(self.document, Stretch("d", 0, len(starts), len(self.text)), starts, self.most):
             tokens = range(bisect_left(starts, start), bisect_left(starts, end))
-            found.append(((start, end), read_alone(self.whole, self.encoding.ids, [tokens], lambda: None)))
+            found.append(((start, end), read_alone(self.whole, self.encoding.ids, [tokens], lambda *_: None)))
         return found
 
     def line(self, asked: Asked) -> Cell:
@@ -107,7 +108,7 @@ class Planted:
         rows = merged(findings)
         shown = [_told(alone, question) for _, alone in self.places]
         over = _told(self.whole, question)
-        texts = ("\n".join(row.item.answer for row in rows), "\n".join(shown), over)
+        texts = ("\n".join(row.answer for row in rows), "\n".join(shown), over)
         line: Cell = {"ask": asked.text, "things": len(asked.things), "places": len(self.places)}
         for way, said in zip(WAYS, texts, strict=True):
             found = sum(contains(said, thing) for thing in asked.things)
@@ -153,6 +154,7 @@ def main() -> int:
     """Measure what is missing, print the numbers and write them."""
     parser = shared.parser(__doc__.split("\n")[0])
     parser.add_argument("--texts", type=shared.count, default=TEXTS, help=f"texts (default: {TEXTS})")
+    parser.add_argument("--tokens", type=shared.size, default=TOKENS, help=f"tokens of a text (default: {TOKENS})")
     parser.add_argument("--rows", type=shared.file, help="write the numbers there, as JSON")
     chosen = parser.parse_args()
     if chosen.out is None:
@@ -160,12 +162,12 @@ def main() -> int:
     model, cells, lines = shared.open_model(chosen), Cells(chosen.out), list[Cell]()
     haystack = Haystack(model, chosen.data)
     for seed in range(chosen.texts):
-        planted = Planted(model, haystack, seed)
+        planted = Planted(model, haystack, seed, chosen.tokens)
         for asked in planted.asked:
             mark = digest([model.fingerprint, planted.text, asked.text, LIST.options.rules])
             lines.append(cells.get(mark, partial(planted.line, asked)))
             note(f"{asked.text} {[lines[-1][way]['found'] for way in WAYS]} of {len(asked.things)}")
-    row = {"tokens": TOKENS, **row_of(lines)}
+    row = {"tokens": chosen.tokens, **row_of(lines)}
     publish("lists", [{"way": way, **row[way]} for way in WAYS], None, chosen.json)
     if chosen.rows:
         write("lists", [row], chosen.rows, model=model.name)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
-from benchmarks.scoring import Z, bootstrap, wilson
+from app.formatting import Z, wilson
+from benchmarks.scoring import bootstrap
 from benchmarks.suite.qa import SOURCES
 from benchmarks.suite.store import Cell
 

@@ -14,15 +14,14 @@ from statistics import fmean
 
 from app.asking.answer_options import LOOKS
 from benchmarks import options as shared
-from benchmarks.asking import answer_to
+from benchmarks.asking import answer_to, having_read_nothing
 from benchmarks.report import publish, write
 from benchmarks.suite.answers import Material, Task, holds, plain
 from benchmarks.suite.command import note
 from benchmarks.suite.readers import whole_books
 from benchmarks.suite.store import Cell, Cells, digest
-from engine import Answer, Context, Conversation, Finder, Model, ReadText, make_method, model_sizes
+from engine import Answer, Conversation, Finder, Model, ReadText, model_sizes
 from engine.loops.answering import PASSAGES, joined, read_alone
-from engine.loops.context import new_memory
 
 WAYS = ("plain", "ours")
 
@@ -32,10 +31,10 @@ class Book:
 
     def __init__(self, model: Model, material: Material) -> None:
         """Index the book."""
-        self.material, method = material, make_method("full")
+        self.material = material
         sizes = model_sizes(model.network.config, model.spec.dtype, model.spec.device)
         self.text = ReadText(material.ids, Finder(material.ids, model.decode), by_words=sizes.parameters < LOOKS)
-        self.context = Context(model, method, new_memory(model, method), len(material.ids))
+        self.context = having_read_nothing(model, len(material.ids))
 
     def line(self, task: Task) -> Cell:
         """Answer a question both ways."""
@@ -55,7 +54,7 @@ class Book:
         started, every, material = time.perf_counter(), self.text.finder.passages, self.material
         found = plain(question, material.letters(every), material.text)[:PASSAGES]
         places = joined(material.tokens(found))
-        alone = read_alone(self.context, material.ids, places, lambda: None)
+        alone = read_alone(self.context, material.ids, places, lambda *_: None)
         answer = answer_to(Conversation(alone), question)
         return answer, places, time.perf_counter() - started - answer.decode_sec
 

@@ -12,9 +12,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from app.asking.turns import answer, keep_question
+from app.jobs.work import Stopped
 from app.reading.context_cache import OpenContext
 from app.reading.open_context import open_context
-from app.reading.readings import Stopped, read
+from app.reading.readings import read
 from app.service import Service
 from benchmarks.trust import common
 from benchmarks.trust.accidents import ACCIDENTS

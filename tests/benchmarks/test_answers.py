@@ -13,7 +13,7 @@ from benchmarks.pages.answers import LETTERS
 from benchmarks.pages.answers import answers as answers_page
 from benchmarks.report import RESULTS
 from benchmarks.suite import answers
-from benchmarks.suite.answers import Material, Run, Task, holds, plain
+from benchmarks.suite.answers import SEARCHED, Material, Run, Task, holds, plain
 from benchmarks.suite.answers_tables import OURS, PASSAGES, PLAIN, WORDS, rows_of
 from benchmarks.suite.store import Cells
 from engine import Conversation, Finder, Model, ReadText, make_method
@@ -52,6 +52,7 @@ def test_a_place_is_held_to_four_fifths_by_all_passages_together() -> None:
 def test_letters_and_tokens_are_the_same_places(material: Material) -> None:
     places = [range(3, 9), range(20, 24)]
     assert material.tokens(material.letters(places)) == places
+    assert material.tokens([]) == []  # an answer that stands beside nothing
     ((start, end),) = material.letters(material.tokens([(AT, AT + 35)]))
     assert start <= AT < AT + 35 <= end < AT + 45
 
@@ -91,6 +92,7 @@ def line(mark: str, way: str, right: float | None, **facts: Any) -> dict[str, An
         "answer": "",
         "about_places": True,
         "text_kind": "essay",
+        "text_tokens": 8000,
         "model": "m",
         "of": f"{mark} memory",
         **facts,
@@ -138,9 +140,10 @@ def test_tables_count_what_is_found_and_pair_answers() -> None:
     ]
 
 
-def test_what_a_small_model_answers_from_passages_by_words_is_ours() -> None:
+@pytest.mark.parametrize("way", [WORDS, SEARCHED])
+def test_what_is_answered_without_the_memory_is_ours(way: str) -> None:
     found = {"600": {"plain": [], "words": [[0, 4]], "looked": [], "passages": []}}
-    lines = [line("a", "memory", 0.0, found=found, sure=0.9), line("a", PASSAGES, 0.0), line("a", WORDS, 1.0)]
+    lines = [line("a", "memory", 0.0, found=found, sure=0.9), line("a", PASSAGES, 0.0), line("a", way, 1.0)]
     (ours,) = [row for row in rows_of(lines) if row["row"] == "answered" and row["way"] == OURS]
     assert (ours["right"], ours["beside_memory"]) == (1.0, [1, 0, 1])
 
@@ -153,3 +156,13 @@ def test_no_default_finds_less_than_plain_text_search(file: Path) -> None:
     for asked, _ in found:
         ours, plainly = found[asked, "passages"], found[asked, "plain"]
         assert ours[f"found@{PASSAGES_READ}"] >= plainly[f"found@{PASSAGES_READ}"]
+
+
+def test_planted_statements_are_counted_by_the_length_of_their_text() -> None:
+    found = {"600": {name: [[0, 4]] for name in ("plain", "words", "looked", "passages")}}
+    sizes = {"a": 7936, "b": 32_491}
+    lines = [
+        line(name, "memory", 1.0, found=found, text_kind="planted", text_tokens=size) for name, size in sizes.items()
+    ]
+    rows = [(row["asked"], row["n"]) for row in rows_of(lines) if row["row"] == "answered"]
+    assert rows == [("planted, 32K", 1), ("planted, 8K", 1)]
