@@ -9,6 +9,7 @@ queue Gradio shows none.
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -253,18 +254,28 @@ class Events:
         listener(handle, [self.tab, *inputs], outputs, **how, **QUIET)
 
     def aside(
-        self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
+        self,
+        listener: Any,
+        act: Callable[..., list[Any]],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        filled: gr.HTML | None = None,
+        **how: Any,
     ) -> None:
-        """Let an event update components that do not depend on the selection. It does not wait for other events."""
+        """Let an event update components that do not depend on the selection. It does not wait for other events.
+
+        filled: component to change when the others were updated.
+        """
+        stamps = [filled] * (filled is not None)
 
         def handle(request: gr.Request, *given: Any) -> list[Any]:
             with speaking_with(request):
                 try:
-                    return [*act(*given), gr.skip()]
+                    return [*act(*given), gr.skip(), *[str(time.time_ns())] * len(stamps)]
                 except Exception as error:
-                    return [*[gr.skip()] * len(outputs), refusal(error)]
+                    return [*[gr.skip()] * len(outputs), refusal(error), *[gr.skip()] * len(stamps)]
 
-        listener(handle, inputs, [*outputs, self.page.notice], **how, **QUIET)
+        listener(handle, inputs, [*outputs, self.page.notice, *stamps], **how, **QUIET)
 
     def connect(self, blocks: gr.Blocks) -> None:
         """Connect all events. Call it while `blocks` is being built."""
@@ -328,32 +339,32 @@ class Events:
         method, model, *settings = form
         presets, chosen = list(expert.presets.values()), self.page.new.model
         own = [component for components in expert.own.values() for component in components]
-        models = [chosen.model, chosen.unusable]
+        models, filled = [chosen.model, chosen.unusable], new.filled
         self.aside(blocks.load, do.find_models, [], models)
         self.aside(
             partial(gr.on, [blocks.load, chosen.fetched.change]), do.find_others, [], [chosen.offered, chosen.get]
         )
-        self.aside(chosen.fetched.change, do.find_fetched, [], models)
+        self.aside(chosen.fetched.change, do.find_fetched, [], models, filled, trigger_mode="multiple")
         self.aside(new.memory.input, do.choose_memory, [new.memory, model], [method, *own])
         self.aside(method.input, do.choose_method, [method, model], [new.memory, *own])
-        self.aside(model.change, do.choose_model, [model, new.memory], [*settings, *presets, method, *own])
+        self.aside(model.change, do.choose_model, [model, new.memory], [*settings, *presets, method, *own], filled)
         preset = partial(gr.on, [each.change for each in presets])
         self.aside(preset, do.choose_preset, [method, *presets], settings)
         self.aside(new.folder.upload, do.take_folder, [new.files, new.folder], [new.files, new.folder])
         given = [new.files, new.kept, new.add_to, *form]
         told = [new.estimate, new.looking, chosen.about, new.start]
-        opened, changes = self.page.sidebar.new.click, [field.change for field in given]
-        self._connect_follower([blocks.load, new.looking.tick, *changes], [opened], do.estimate, given, told)
+        changes = [blocks.load, filled.change, *(each.change for each in (new.files, new.kept, new.add_to))]
+        opened, entered = self.page.sidebar.new.click, [each.change for each in (method, *settings)]
+        self._connect_follower([*changes, new.looking.tick, *entered], [opened], do.estimate, given, told)
         self.on(chosen.get.click, do.fetch, [chosen.offered])
         offer = self.actions.offer
         about = [model, new.add_to, new.files, new.kept]
         row = [new.offer_area, new.offer, new.take]
-        changes = [blocks.load, chosen.fetched.change, *(each.change for each in about)]
         clicks = [opened, chosen.get.click, chosen.stop_fetching.click]
-        self._connect_follower(changes, clicks, offer.show, about, row)
         taken = [new.files, method, new.title, new.password, new.ocr, model, *settings]
         self.on(new.take.click, offer.take, taken, [new.files, new.title, new.password, model, new.offer_area])
         self.on(chosen.stop_fetching.click, do.stop_fetching)
+        self._connect_follower(changes, clicks, offer.show, about, row)
 
     def _connect_follower(
         self,
@@ -365,8 +376,8 @@ class Events:
     ) -> None:
         """Let components follow changes, where only the last counts, and clicks that have an action of their own.
 
-        Where the last counts, Gradio keeps an event back, and later fires the whole event that was under way then. So
-        a click would do its action again: *New document* took away what had been chosen meanwhile.
+        Where the last counts, Gradio keeps an event back, and later fires all of the event that was under way then. Its
+        action would come twice: *New document* took away what had been chosen meanwhile. So no change may have one.
         """
         self.aside(partial(gr.on, changes), act, inputs, outputs, trigger_mode="always_last")
         self.aside(partial(gr.on, clicks), act, inputs, outputs, trigger_mode="multiple")

@@ -30,6 +30,7 @@ class NewReading:
     how, more_how: fields that are hidden when documents are added to others that were read.
     offer_area, offer, take: a better model than the one that ships, in one line, and the button that takes it.
     looking: a timer that runs while files are being opened for the estimate.
+    filled: not shown; it changes when the fields were filled in for a model.
     """
 
     area: gr.Column
@@ -62,6 +63,7 @@ class NewReading:
     estimate: gr.HTML
     start: gr.Button
     looking: gr.Timer
+    filled: gr.HTML
 
 
 def build_new_reading(default_model: str) -> NewReading:
@@ -144,6 +146,7 @@ def build_new_reading(default_model: str) -> NewReading:
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
             estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
+        filled = gr.HTML(apply_default_css=False, elem_id="filled")
     return NewReading(
         area=area,
         files=files,
@@ -175,4 +178,5 @@ def build_new_reading(default_model: str) -> NewReading:
         estimate=estimate,
         start=start,
         looking=gr.Timer(0.7, active=False),
+        filled=filled,
     )

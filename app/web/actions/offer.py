@@ -33,7 +33,7 @@ class OfferActions:
             Updates of the row, its line and its button.
         """
         job = last_fetch(self.service)
-        fetching = job is not None and job.status in UNDER_WAY
+        fetching = job is not None and job.status in UNDER_WAY and not job.cancel_requested
         offer = None if add_to or fetching or not ships(self.form.model(model)) else self.offers.get()
         if offer is None:
             return [gr.update(visible=False), gr.skip(), gr.skip()]
