@@ -107,7 +107,7 @@ def answer_from_text(
         else:
             places, begun = first
     if text.pinned is not None and (text.named is not None or text.finder.words.leads(question)):
-        places = joined([*places, *runs(text.pinned[:LONGEST_READ_AGAIN])])
+        places = joined([*places, *runs(text.pinned[: LONGEST_READ_AGAIN - sum(map(len, places))])])
     if not places:
         yield from conversation.ask(question, sampling, options)
         return

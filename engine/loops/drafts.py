@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 
 from engine.memory import Memory
+from engine.memory_usage import oom_as_engine_error
 from engine.model import Model
+from engine.models.experts import experts_in
 from engine.parts.mass import AttentionMass, no_source
 
 LEAST_EQUAL, MOST_EQUAL = 2, 4  # last tokens that must stand before a draft, and for how many one place may beat others
 FIRST, LONGEST = 4, 8  # tokens of the first draft, and of any
 PRICE = 0.125  # of a drafted token, in passes of one token; 0.05 in bfloat16 (`benchmarks.drafts`)
 LOSS, LOSS_PER_TOKEN = 1.0, 0.03  # passes that wrong drafts may cost
-MOST_HELD = 1 << 24  # numbers of attention that wait until a draft is checked, at most
+MOST_HELD = 1 << 22  # numbers of attention that wait until a draft is checked, at most
 
 
 class Drafts:
@@ -65,7 +67,8 @@ class Drafts:
 class DraftedPasses:
     """The passes of an answer's tokens, with drafts where they fit and pay.
 
-    They fit a memory that keeps everything, without recurrent layers, where tokens are not recorded.
+    They fit a memory that keeps everything, where tokens are not recorded, and models without recurrent layers and
+    without experts: each token of a pass would have experts of its own to read.
     """
 
     def __init__(
@@ -81,7 +84,8 @@ class DraftedPasses:
             drafts: finds the tokens that may come.
         """
         self._model, self._memory, self._mass, self._feed, self._drafts = model, memory, mass, feed, drafts
-        self._fit = memory.keeps_all and not model.spec.recurrent and not model.recorder.possible
+        alike = not model.spec.recurrent and not experts_in(model.network)
+        self._fit = memory.keeps_all and alike and not model.recorder.possible
         self._heads = sum(layer.kv_heads for layer in model.spec.layers)
         self._draft: list[int] = []  # of the pass that has not ended
         self._right = 0  # tokens of it that the answer has
@@ -109,7 +113,8 @@ class DraftedPasses:
     def end(self) -> None:
         """End the last pass: the memory keeps the tokens that the answer has, and no others."""
         if self._draft:
-            self._memory.end_pass(kept=1 + self._right)
+            with oom_as_engine_error(self._model.device, "after a draft"):
+                self._memory.end_pass(kept=1 + self._right)
             self._mass.release()
             self._drafts.checked(len(self._draft), self._right)
             self._draft = []

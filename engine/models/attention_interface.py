@@ -26,6 +26,7 @@ from engine.models import mla
 from engine.models.architectures import architecture_of
 from engine.models.file_layers import prepare_products
 from engine.models.fusing import fuse
+from engine.models.integers import SAMPLE, Head, spread
 from engine.models.layer_graphs import LayerGraphs, is_known
 from engine.models.packed_file import PackedFile
 from engine.models.recurrent_state import RecurrentState, limit_kernels_to_gpu
@@ -35,7 +36,6 @@ from engine.models.spec import LayerSpec, ModelSpec, Scoring, projections_of, wi
 
 IMPLEMENTATION = "stockpot"
 EMBEDDING = "embed_tokens"
-SAMPLE = 997  # numbers of a weight that tell it from another
 
 
 class AttentionMemory(Protocol):
@@ -241,28 +241,24 @@ def _embedding_digest(model: PreTrainedModel) -> str:
 
 
 def samples_of(network: PreTrainedModel) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
-    """Yield name, shape and `SAMPLE` numbers of each weight, in the order of `state_dict`. Weights in files too."""
+    """Yield name, shape and `SAMPLE` numbers of each weight, in the order of `state_dict`; of those not in it too."""
     for path, module in network.named_modules(remove_duplicate=False):
         begin = f"{path}." if path else ""
         if (kept := getattr(module, "kept", None)) is not None:
             yield f"{begin}weight", kept.shape, sampled(module, network.dtype)
+        if isinstance(module, Head) and module.sample is not None:
+            yield f"{begin}weight", (module.out_features, module.in_features), module.sample
         own: dict[str, Tensor] = {}
         module._save_to_state_dict(own, begin, False)
         for name, tensor in own.items():
-            yield name, tuple(tensor.shape), _spread(tensor)
+            yield name, tuple(tensor.shape), spread(tensor)
 
 
 def sampled(module: Any, dtype: torch.dtype) -> Tensor:
     """Return about `SAMPLE` numbers of a module's weight, in `dtype` if they are read from a file."""
     kept = getattr(module, "kept", None)
     if kept is None:
-        return _spread(module.weight.detach())
+        return spread(module.weight.detach())
     count = math.prod(kept.shape)
     numbers: Tensor = kept.sampled(torch.arange(0, count, max(1, count // SAMPLE)))
     return numbers.to(dtype)
-
-
-def _spread(weight: Tensor) -> Tensor:
-    """Return about `SAMPLE` numbers of a weight, evenly spread."""
-    flat = weight.reshape(-1)
-    return flat[:: max(1, flat.numel() // SAMPLE)]

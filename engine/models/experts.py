@@ -153,6 +153,11 @@ def pack_experts(network: nn.Module, packing: type[Packing]) -> None:
             network.set_submodule(name, PackedExperts(module, packing))
 
 
+def experts_in(network: nn.Module) -> list[nn.Module]:
+    """Return the modules of experts of a network's layers, packed or not."""
+    return [each for each in network.modules() if isinstance(each, PackedExperts) or has_experts(each)]
+
+
 def has_experts(module: nn.Module) -> bool:
     """Return whether a module is transformers' module of the experts of a layer."""
     return bool(stacks_of(module))

@@ -28,7 +28,8 @@ from engine.models.gguf.kept import Kept
 from engine.models.products import AT_ONCE, Packed, Product, rounded
 
 INTEGERS = ("int8", "int4")
-DIRECT = 8  # most rows whose product with weights of 8 bits is faster than unpacking them
+SAMPLE = 997  # numbers of a weight that tell it from another
+DIRECT = 9  # most rows whose product with weights of 8 bits is faster than unpacking them
 LEAST_ROWS, LEAST_COLUMNS = 16, 32  # PyTorch's products take multiples of these
 PACKED_ROWS = 64  # rows that PyTorch packs together in 4 bits, on some CPUs
 
@@ -91,6 +92,12 @@ class IntegerLinear(nn.Module):
         return product if self.bias is None else product.add_(self.bias)
 
 
+def spread(weight: Tensor) -> Tensor:
+    """Return about `SAMPLE` numbers of a weight, evenly spread."""
+    flat = weight.reshape(-1)
+    return flat[:: max(1, flat.numel() // SAMPLE)]
+
+
 class Head(nn.Module):
     """Takes the place of a head on a CPU: multiplies with its weight in 8 bits."""
 
@@ -100,6 +107,7 @@ class Head(nn.Module):
         self.in_features, self.out_features, self.bias = head.in_features, head.out_features, head.bias
         if tied:
             self.weight = head.weight
+        self.sample = None if tied else spread(head.weight.detach()).clone()
         pieces = torch.split(head.weight.detach(), max(1, AT_ONCE // head.in_features))
         self._product = Product(head.in_features, (Packed.of(rounded(each.float()), 8) for each in pieces))
 

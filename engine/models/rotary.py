@@ -44,13 +44,13 @@ class NoRotation(nn.Module):
         super().__init__()
         self.original = original
         self.layer_types: list[str] = list(getattr(original, "layer_types", []))  # some models go through them
-        self._asked: set[str | None] = set()  # of these
+        nothing = torch.zeros(1, 1, device=next(original.buffers()).device)
+        kinds = [[each] for each in self.layer_types] or [[]]
+        for kind in kinds:  # LongRoPE computes its frequencies for long texts when it is called
+            original(nothing, nothing.long(), *kind)
 
     def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> _Unrotated:
         """Return `UNROTATED` in place of cosine and sine."""
-        if layer_type not in self._asked:  # LongRoPE computes its frequencies for long texts at the first call
-            self._asked.add(layer_type)
-            self.original(*((x, position_ids) if layer_type is None else (x, position_ids, layer_type)))
         return UNROTATED
 
 

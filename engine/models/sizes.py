@@ -23,7 +23,7 @@ from engine.errors import UnsupportedModel, require
 from engine.models import architectures, products
 from engine.models.building import outline
 from engine.models.expert_packing import MXFP4, PACKINGS, Packing
-from engine.models.experts import PackedExperts, has_experts, shapes_of, together_on
+from engine.models.experts import experts_in, shapes_of, together_on
 from engine.models.file_layers import FileEmbedding
 from engine.models.four_bits import AT_ONCE, TILE, UNPACKED
 from engine.models.gguf.header import is_gguf
@@ -172,10 +172,6 @@ class ModelSizes:
         plain = self.other * size
         return plain + head + self.linear_bytes(quantize) + self.expert_bytes(quantize)
 
-    def head_is_plain(self, quantize: str) -> bool:
-        """Return whether the head keeps its type."""
-        return quantize != "int4" or self.tied or not fits(self.vocabulary, self.hidden)
-
     def head_in_eight_bits(self, quantize: str) -> bool:
         """Return whether products with the head are in 8 bits: a copy, if it is the embeddings."""
         return quantize in INTEGERS and self.spec.device.type == "cpu" and fits(self.vocabulary, self.hidden)
@@ -186,7 +182,7 @@ class ModelSizes:
             return self.in_file.head_bytes
         if self.head_in_eight_bits(quantize):
             return products.packed_bytes(self.vocabulary, self.hidden, 8, products.coarse(self.hidden))
-        if self.head_is_plain(quantize):
+        if quantize != "int4" or self.tied or not fits(self.vocabulary, self.hidden):
             return self.head * self.spec.dtype.itemsize
         return layer_bytes(quantize, self.vocabulary, self.hidden, self.spec.dtype.itemsize)
 
@@ -339,7 +335,7 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
         if published is None or published.reaches(name)
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
-    stacks = [own for own in network.modules() if isinstance(own, PackedExperts) or has_experts(own)]
+    stacks = experts_in(network)
     experts = tuple(sizes for own in stacks for sizes in shapes_of(own))
     of_experts = [weight for own in stacks for weight in own.parameters()]  # biases, and stacks that are not packed
     reached = {id(getattr(each, "weight", None)) for each in modules} | {
@@ -351,7 +347,7 @@ def sizes_of(network: PreTrainedModel, spec: ModelSpec) -> ModelSizes:
     dense = max(dense) if isinstance(dense, list) else dense  # by layers
     width = getattr(config, "moe_intermediate_size", None) or dense
     looked_up = [each.weight for each in network.modules() if isinstance(each, nn.Embedding)]
-    of_head = getattr(head, "weight", None)  # None in 4 bits
+    of_head = getattr(head, "weight", None)  # None if it is in codes and not the embeddings
     tied = bool(config.tie_word_embeddings) if of_head is None else any(of_head is each for each in looked_up)
     apart = {id(each) for each in (*looked_up, of_head, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]

@@ -249,7 +249,7 @@ def _written_out(
         return output, []
     pieces = [piece[:, unwatched:] for piece in pieces]
     each = zip(segments, pieces, strict=True)
-    return output, [*pieces] if apart else [segment.summed(piece) for segment, piece in each]
+    return output, pieces if apart else [segment.summed(piece) for segment, piece in each]
 
 
 def fused(segment: SharedKeys, scaling: float) -> Tensor | None:

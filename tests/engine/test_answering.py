@@ -273,7 +273,9 @@ def test_named_tokens_answer_alone(model: Model, text: ReadText, name: str, monk
 
 
 @every
-def test_pinned_tokens_are_read_beside_what_is_found(model: Model, text: ReadText, name: str) -> None:
+def test_pinned_tokens_are_read_beside_what_is_found(
+    model: Model, text: ReadText, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context, pinned = read(model, TIGHT[name], text.ids), torch.arange(7, 30)
     (planted,) = text.find(QUESTION, 1)
     for small in (False, True):
@@ -285,6 +287,9 @@ def test_pinned_tokens_are_read_beside_what_is_found(model: Model, text: ReadTex
         assert answer.read_again == (), "the memory answers for the whole text"
     answer = asked(Conversation(context), ReadText(text.ids, text.finder, torch.arange(50, 90), pinned))
     assert answer.read_again == (range(7, 30), range(50, 90))
+    monkeypatch.setattr(answering, "LONGEST_READ_AGAIN", 45)
+    answer = asked(Conversation(context), ReadText(text.ids, text.finder, torch.arange(50, 90), pinned))
+    assert answer.read_again == (range(7, 12), range(50, 90))
 
 
 def test_only_what_has_been_read_is_found(model: Model, text: ReadText) -> None:

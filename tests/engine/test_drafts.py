@@ -13,8 +13,10 @@ import engine.loops.conversation
 from engine import Answer, AskOptions, Conversation, Model, Sampling, make_method
 from engine.loops import drafts
 from engine.loops.drafts import Drafts
+from engine.models.integers import DIRECT
 from engine.sampling import choose
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.gguf_files import tiny_network
 from tests.engine.matrix import COVERING, TIGHT
 from tests.engine.reading import read
 from tests.engine.test_recurrent import network as recurrent_network
@@ -89,6 +91,10 @@ def test_a_draft_is_what_stands_behind_most_of_the_last_tokens() -> None:
     assert found.following(8) == []
 
 
+def test_a_pass_with_a_draft_unpacks_no_weights() -> None:
+    assert 1 + drafts.LONGEST <= DIRECT
+
+
 def test_drafts_grow_while_they_are_right_and_end_where_they_do_not_pay() -> None:
     found = Drafts([torch.arange(50), torch.tensor([10, 11])])
     lengths = []
@@ -159,8 +165,12 @@ def test_memories_that_let_go_or_choose_have_no_drafts(name: str, model: Model, 
     assert set(tell(conversation, ids.tolist() * 2).passes) == {1}
 
 
-def test_recurrent_layers_have_no_drafts(ids: Tensor) -> None:
-    model = Model(recurrent_network("qwen3_5_text"), byte_tokenizer(), "hybrid", "-")
+@pytest.mark.parametrize(
+    "network", [recurrent_network("qwen3_5_text"), tiny_network("olmoe")], ids=["recurrent", "experts"]
+)
+def test_some_layers_have_no_drafts(network: Any, ids: Tensor) -> None:
+    """Each token of a pass would choose experts of its own, and a state cannot leave a token out."""
+    model = Model(network, byte_tokenizer(), "model", "-")
     context = read(model, make_method("full"), ids)
     plain = tell(Conversation(context), [], longest=0)
     assert set(tell(Conversation(context), plain.tokens).passes) == {1}

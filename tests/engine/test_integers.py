@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine import SettingsError, load_model, read_config
+from engine.models.attention_interface import samples_of
 from engine.models.four_bits import GROUP, TILE, in_four_bits
 from engine.models.integers import DIRECT, INTEGERS, Head, IntegerLinear, fits, in_integers, layer_bytes
 from engine.models.products import coarse, packed_bytes
@@ -78,8 +79,12 @@ def test_a_head_is_multiplied_in_eight_bits_and_embeddings_are_looked_up_as_they
     config = LlamaConfig(vocab_size=272, tie_word_embeddings=tied, **sizes)  # type: ignore[arg-type]
     network: Any = LlamaForCausalLM(config)
     head, embeddings = network.lm_head.weight.detach().clone(), network.get_input_embeddings().weight.detach().clone()
+    [before] = [each[1:] for each in samples_of(network) if each[0] == "lm_head.weight"]
     in_integers(network, kind, torch.device("cpu"), network.lm_head, (), {})
     assert isinstance(network.lm_head, Head)
+    [told] = [each[1:] for each in samples_of(network) if each[0] == "lm_head.weight"]
+    assert told[0] == before[0]
+    assert torch.equal(told[1], before[1]), "a reading saved with another head would be taken for one of this"
     x = torch.randn(5, 64)
     error = (network.lm_head(x) - x @ head.T).norm() / (x @ head.T).norm()
     assert 0.0 < error < 0.02

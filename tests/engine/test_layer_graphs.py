@@ -39,6 +39,8 @@ def test_graphs_compute_what_layers_do(name: str, tmp_path: Path, monkeypatch: p
     assert model.network.layer_graphs is not None
     plain = load_model(tmp_path / "model.gguf", "cpu", torch.float32, "none")
     assert [each.sliding_window for each in model.spec.layers] == [each.sliding_window for each in plain.spec.layers]
+    for ours, its in zip(model.spec.layers, plain.spec.layers, strict=True):
+        torch.testing.assert_close(ours.rope.inv_freq, its.rope.inv_freq)
     model.network.layer_graphs = None
     for each, tokens in zip(found, (1, 40), strict=True):
         torch.testing.assert_close(each, logits(model, tokens), **CLOSE)
