@@ -140,13 +140,14 @@
     if (idle && field && inSight(field) && !matchMedia("(pointer: coarse)").matches) field.focus({ preventScroll: true });
   };
   // What was left can be gone back to, but for an upload, which became a context.
+  let passing = false;
   let leaving = false;  // after Back or Forward, until the page is loaded: what is drawn still belongs to the place before
-  const place = (query) => {
+  const place = ({ query, passes }) => {
     if (leaving) return;
     const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
     const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
-    const push = placed && left && !before.get("context")?.startsWith("j-");
-    placed = true;
+    const push = placed && left && !passing;
+    placed = true, passing = passes === "yes";
     if (query === location.search) return;
     history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
   };
@@ -215,10 +216,12 @@
   };
   let stirredAt = 0;
   const send = window.fetch.bind(window);
-  // The events of a tab are sent one after another: a busy server may begin the later of two requests first.
+  // The events of a tab are sent one after another: a busy server may begin the later of two requests first. One whose
+  // answer got lost holds the next up for a while.
+  const HOLD_MS = 10000;
   let last = Promise.resolve();
   const sendInTurn = (to, how) => {
-    const answer = last.then(() => send(to, how));
+    const answer = Promise.race([last, new Promise((done) => setTimeout(done, HOLD_MS))]).then(() => send(to, how));
     last = answer.then(() => {}, () => {});
     return answer;
   };
@@ -331,7 +334,7 @@
     if (folds.size) keepFolds();
     renewNotice();
     showConfirm();
-    if (where) place(where.dataset.query), turnTo(where.dataset);
+    if (where) place(where.dataset), turnTo(where.dataset);
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();

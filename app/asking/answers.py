@@ -128,8 +128,13 @@ def question_to(
     )
     if named is not None and int(named[-1]) < len(named):
         if pinned is not None and int(pinned[-1]) >= len(named):
-            raise UsageError("A page to keep in view is behind those that are known: name one before them.")
+            raise UsageError(
+                "The pages named begin the text, so that what is behind them is unknown: a page to keep in view must "
+                "be among them."
+            )
         opened = opened.until(len(named))
+    elif named is None and pinned is not None and int(pinned[-1]) >= opened.known:
+        raise UsageError("A page to keep in view has not been read yet: ask again when it has been.")
     return Question(text, pages, options, sampling, opened, documents, named, pinned, form)
 
 
@@ -155,8 +160,7 @@ def asked(
     whole = question.named is None and question.pinned is None
     if not options.read_again and whole:
         return conversation.ask(question.text, question.sampling, replace(told, text_ids=read))
-    if opened.share is not None and whole:
-        read = read[: max(0, opened.context.memory.seen - len(opened.model.chat.prefix))]
+    read = read[: opened.known] if question.named is None else read
     text = engine.ReadText(read, opened.finder, question.named, question.pinned, opened.parameters < LOOKS)
     return engine.answer_from_text(conversation, question.text, text, question.sampling, told)
 

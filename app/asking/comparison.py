@@ -95,6 +95,7 @@ class _Side:
     def __init__(self, text: str) -> None:
         from engine.finding.words import ASKING, terms
 
+        self.text = text
         self.sentences, self.having = list[Sentence](), defaultdict[str, list[int]](list)
         for each in sentences_of(text, Span(0, len(text))) if text.strip() else []:
             said = text[each.start : each.end]
@@ -152,16 +153,21 @@ def differences(first: str, second: str) -> tuple[Difference, ...]:
                 alike[at] = both / (own + weight(other.terms) - both)
         return max(alike, key=alike.__getitem__, default=None)
 
-    def place(sentence: Sentence, there: _Side) -> tuple[int, float]:
-        """Return the middle of the place that has most of a sentence, and how much of it; 1 needs its figures too."""
+    def place(sentence: Sentence, here: _Side, there: _Side) -> tuple[int, float]:
+        """Return the middle of the place that has most of a sentence, and how much of it: below SAID if its figures or
+        its negation are not there.
+        """
         found = shared(sentence, there, AROUND)
         at = max(found, key=found.__getitem__, default=-1)
+        if at < 0:
+            return at, 0.0
         figures = {term for term in sentence.terms if any(map(str.isdecimal, term))}
-        all_there = figures <= there.terms(at, AROUND)
-        share = found.get(at, 0.0) / weight(sentence.terms)
-        return at, share if all_there else min(share, SAID - 0.01)
+        low, high = there.place(at, AROUND)
+        denied = _NOT.search(here.text, sentence.start, sentence.end) and not _NOT.search(there.text, low, high)
+        share = found[at] / weight(sentence.terms)
+        return at, min(share, SAID - 0.01) if denied or not figures <= there.terms(at, AROUND) else share
 
-    found = list[tuple[float, int, Difference]]()
+    found, told = list[tuple[float, int, Difference]](), set[int]()  # sentences of the second that are told
     for own, (here, there) in enumerate((sides, sides[::-1])):
         before = -1  # the counterpart of the sentence before
         for at, sentence in enumerate(here.sentences):
@@ -171,8 +177,11 @@ def differences(first: str, second: str) -> tuple[Difference, ...]:
             elif (other := form(sentence, here, there)) is not None:
                 before = other
                 if not own:
-                    found.append((at, 0, Difference(own, at, *span, there.place(other, 0), None)))
-            elif (closest := place(sentence, there))[1] < SAID:
+                    told.add(other)
+                if not own or at not in told:
+                    after = (other + 0.5, at) if own else (at, 0)
+                    found.append((*after, Difference(own, at, *span, there.place(other, 0), None)))
+            elif (closest := place(sentence, here, there))[1] < SAID:
                 near = there.place(closest[0], AROUND) if closest[1] >= UNSAID else None
                 near = near or (there.place(before, 0) if before >= 0 else None)
                 found.append((before + 0.5 if own else at, at, Difference(own, at, *span, near, closest[1])))
@@ -226,18 +235,14 @@ def two(service: Service, names: Sequence[str]) -> list[Row]:
     return rows
 
 
-def comparison(service: Service, names: Sequence[str]) -> Task:
-    """Return the sweep that compares two documents, named by id or title.
+def comparison(service: Service, rows: Sequence[Row]) -> Task:
+    """Return the sweep that compares the documents of two rows.
 
     It is told as documents, with id and title, and rows in order. A row "differs", with `about` for a number or a
-    negation in it, or is "alone" in the document `own`, `doubtful` if the model was asked. Its passages are those of
-    both documents; of one that is alone, the other is the closest place. `changed` has characters of their quotes.
-
-    Raises:
-        UsageError: there are not two documents.
-        AppError: one has not been read to its end, or is not there.
+    negation in it, or is "alone" in the document `own`, `doubtful` if the other has similar words. Its passages are
+    those of both documents; of one that is alone, the other is the closest place. `changed` has characters of their
+    quotes.
     """
-    rows = two(service, names)
     cache = service.document_cache
     documents = [cache.document(row.document) for row in rows]
     found = differences(documents[0].text, documents[1].text)

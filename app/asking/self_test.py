@@ -156,9 +156,10 @@ def _gap(cache: DocumentCache, place: Place) -> tuple[str, Item] | None:
         said = text[each.start : each.end]
         for match in TELLING.finditer(said):
             begun, often = " ".join(said[: match.start()].split()), text.count(match[0])
-            if often <= FEW and LEAST_WORDS <= len(begun.split()) <= MOST_WORDS and match[0] not in begun:
+            question = GAP.format(begun)
+            if often <= FEW and LEAST_WORDS <= len(begun.split()) <= MOST_WORDS and _own(question, match[0]):
                 item = item_at(cache, match[0], place.document, each.start, each.end)
-                found.append((often, -len(match[0]), GAP.format(begun), item))
+                found.append((often, -len(match[0]), question, item))
     return min(found, key=lambda each: each[:2])[2:] if found else None
 
 

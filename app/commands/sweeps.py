@@ -160,10 +160,10 @@ def run_recap(arguments: Arguments) -> int:
 
 def run_compare(arguments: Arguments) -> int:
     """Print how two documents differ; return 1 if it was stopped."""
-    from app.asking.comparison import comparison
+    from app.asking.comparison import comparison, two
 
     names = [arguments.first, arguments.second]
-    told = _swept(arguments, "passage", lambda service: comparison(service, names))
+    told = _swept(arguments, "passage", lambda service: comparison(service, two(service, names)))
     if told is None:
         return 1
     alone = sum(each["kind"] == "alone" for each in told["rows"])

@@ -6,12 +6,13 @@ from typing import Any
 
 from app.asking.answers import Place
 from app.asking.comparison import comparison, two
-from app.asking.document_table import columns_of, rows_of, table
+from app.asking.document_table import Row, columns_of, rows_of, table
 from app.asking.recap import recap
 from app.asking.self_test import check_testable, self_test
 from app.asking.sweep import Task, known
 from app.asking.turns import checked_question
 from app.asking.whole_list import whole_list
+from app.errors import AppError
 from app.language import t
 from app.reading.open_context import require_begun
 from app.service import Service
@@ -62,13 +63,30 @@ def task_of(service: Service, job: JobRow) -> Task:
     if job.kind == RECAP:
         return recap(service, service.store.contexts.get(job.subject_id), job.payload["up_to"])
     if "compare" in job.payload:
-        return comparison(service, job.payload["documents"])
+        rows = _rows(service, job)
+        if len(rows) < 2:
+            raise AppError("One of the two documents, or its reading, was deleted: compare two others.")
+        return comparison(service, rows)
     if "cards" in job.payload:
         return self_test(service, service.store.contexts.get(job.subject_id), job.payload["cards"])
     if "columns" in job.payload:
-        return table(rows_of(service, job.payload["documents"]), columns_of(job.payload["columns"]))
+        return table(_rows(service, job), columns_of(job.payload["columns"]))
     places = [Place(**each) for each in job.progress["places"]] if "places" in job.progress else None
     return whole_list(service, job.subject_id, job.payload["question"], places)
+
+
+def _rows(service: Service, job: JobRow) -> list[Row]:
+    """Return the documents of a table with the places that are asked, which stay the same however often each is read;
+    without those that were deleted.
+    """
+    documents = job.payload["documents"]
+    if "places" not in job.progress:
+        return rows_of(service, documents)
+    titles = {row.id: row.title for row in service.store.documents.existing(documents)}
+    places = [Place(**each) for each in job.progress["places"]]
+    there = {row.id for row in service.store.contexts.existing([each.context for each in places])}
+    asked = zip(documents, places, strict=True)
+    return [Row(id, titles[id], place) for id, place in asked if id in titles and place.context in there]
 
 
 def tables(service: Service) -> list[JobRow]:

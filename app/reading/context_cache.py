@@ -43,6 +43,12 @@ class OpenContext:
         spec = self.model.spec
         return engine.model_sizes(self.model.network.config, spec.dtype, spec.device).parameters
 
+    @property
+    def known(self) -> int:
+        """Number of the text's tokens that were read."""
+        tokens, prefix = len(self.stream.ids), len(self.model.chat.prefix)
+        return tokens if self.share is None else min(tokens, max(0, self.context.memory.seen - prefix))
+
     @cached_property
     def finder(self) -> "engine.Finder":
         """Finds passages of the text; made at the first question, in about four seconds for a million tokens."""

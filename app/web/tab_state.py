@@ -13,7 +13,7 @@ from app import deletion, listing
 from app.asking.introduction import can_introduce
 from app.asking.place import place_in, place_of
 from app.asking.recap import Part, known_recap
-from app.errors import AppError
+from app.errors import AppError, phrase
 from app.jobs.job_runner import READ
 from app.jobs.linked_folders import linked
 from app.jobs.model_fetcher import last_fetch
@@ -31,7 +31,7 @@ from app.web.model_field import fetch_line
 from app.web.outline import Outlines, cells
 from app.web.views.book import Book, book, no_book, recap
 from app.web.views.linked_folders import linked_line
-from app.web.views.markup import esc
+from app.web.views.markup import esc, told_html
 from app.web.views.metrics_panel import Metrics, gauge_label, kept, panel
 from app.web.views.reading_card import ingest_card, reading_card
 from app.web.views.sweep import self_test, table
@@ -159,7 +159,7 @@ class TabState:
         job, swept = (None, job) if job and job.kind == SWEEP else (job, None)
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
-            "where": {"value": _where(selection, edited, turns)},
+            "where": {"value": _where(selection, edited, turns, passes=job is not None)},
             **self.lists.contexts(selection),
             "remove_failed": self.lists.remove_failed(),
             "session_area": {"visible": begun},
@@ -244,9 +244,10 @@ class TabState:
 
     def _swept(self, job: JobRow) -> str:
         """Return a table over documents as far as it is filled."""
-        found = None
-        with suppress(AppError, StoreError):  # a document was deleted: its address may be known still
+        try:
             found = self.chat.found_by(job)
+        except (AppError, StoreError) as error:  # a document was deleted: its address may be known still
+            return table(job, title_of(job), None) + f"<p>{told_html(phrase(error))}</p>"
         return table(job, title_of(job), found)
 
     def _document_props(self, context: ContextRow | None, turns: list[TurnRow]) -> Props:
@@ -317,17 +318,17 @@ def _metrics_props(metrics: Metrics) -> Props:
     }
 
 
-def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow]) -> str:
+def _where(selection: Selection, edited: TurnRow | None, turns: list[TurnRow], passes: bool) -> str:
     """Return facts for the page's script (assets/page.js), as HTML.
 
-    These are the address, the place of the question field and its first content, the last question with its turn, and
-    what was searched for.
+    These are the address and whether it passes, as an upload does, the place of the question field and its first
+    content, the last question with its turn, and what was searched for.
     """
     place = edited.id if edited else selection.session or selection.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")
     asked, said = (turns[-1].id, turns[-1].question) if turns else ("", "")
     return (
-        f'<i data-query="{esc(selection.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
-        f'data-pages="{esc(pages)}" '
+        f'<i data-query="{esc(selection.query)}" data-passes="{"yes" if passes else ""}" data-place="{esc(place)}" '
+        f'data-question="{esc(question)}" data-pages="{esc(pages)}" '
         f'data-asked="{esc(asked)}" data-said="{esc(said)}" data-found="{esc(selection.found)}"></i>'
     )

@@ -273,7 +273,8 @@ def test_choices_count_in_the_order_in_which_they_are_made(tab: Page, server: Se
     choice = tab.evaluate(
         "const { components, dependencies } = window.gradio_config;"
         "const { id } = components.find(each => each.props.elem_id === 'kept');"
-        '`"fn_index":${dependencies.find(each => each.targets.some(([of, name]) => of === id && name === "input")).id},`'
+        "const chooses = ([of, name]) => of === id && name === 'input';"
+        '`"fn_index":${dependencies.find(each => each.targets.some(chooses)).id},`'
     )
     held, answered = list[Route](), list[str]()
 

@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,10 @@ def test_several_documents_are_asked_each_for_a_table(tab: Page, server: Server,
     lamp.locator("td").first.get_by_role("link").click()
     expect(tab.locator("#beside mark")).to_contain_text("Maren Hollis")
     tab.reload()
+    expect(table.locator("tbody tr")).to_have_count(2)
+    tab.get_by_role("button", name="New document").click()
+    expect(tab).to_have_url(re.compile("new=1"))
+    tab.go_back()
     expect(table.locator("tbody tr")).to_have_count(2)
     expect(tab.locator("#contexts")).to_contain_text("keeper; Where did the fox sleep?")
     table.get_by_role("button", name="Remove").click()

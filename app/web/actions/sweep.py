@@ -31,7 +31,9 @@ class SweepActions:
 
     def test(self, selection: Selection) -> Selection:
         """Test what is known of the shown context, or go on with that."""
-        self.worker.sweep(*quiz_request(self.service, selection.context, CARDS))
+        stopped = quiz_of(self.service, selection.context)
+        cards = stopped.payload["cards"] if stopped else CARDS
+        self.worker.sweep(*quiz_request(self.service, selection.context, cards))
         return selection
 
     def stop_test(self, selection: Selection) -> Selection:

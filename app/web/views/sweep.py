@@ -63,9 +63,10 @@ def _cards(job: JobRow, told: Mapping[str, Any]) -> str:
         for each in (scores if len(scores) > 2 else scores[-1:])
     )
     cards = "".join(
-        f'<li><details data-fold="{esc(job.id)} {number}"><summary>{esc(each["question"])}</summary>'
+        f'<li><details data-fold="{esc(job.id)} {esc(each["document"])} {each["start"]}">'
+        f"<summary>{esc(each['question'])}</summary>"
         f'<p>{_value(each)} ({_place(each)})</p><p class="quiet">{_tried(each)}</p></details></li>'
-        for number, each in enumerate(told["cards"])
+        for each in told["cards"]
     )
     none = t("No question could be made of it.") if job.status == "done" and not cards else ""
     model = t("By {model}", model=esc(told["model"]))
@@ -141,7 +142,7 @@ def _compared(told: Mapping[str, Any]) -> str:
     """Return the differences of two documents, side by side and section by section."""
     heads = "".join(f"<th>{page_link(each['document'], 1, esc(each['title']))}</th>" for each in told["documents"])
     if not told["rows"]:
-        return f"<p><b>{t('Both say the same.')}</b></p>"
+        return f"<p><b>{t('No difference was found. Headings and very short sentences are not compared.')}</b></p>"
     rows = ""
     for section, own in groupby(told["rows"][:MOST_SHOWN], lambda each: each["section"]):
         rows += f'<tr><th colspan="3">{esc(section)}</th></tr>' if section else ""

@@ -58,7 +58,7 @@ def names(service: Service, tmp_path: Path) -> list[str]:
 
 
 def test_what_differs_and_what_stands_in_one_alone_is_found(service: Service, names: list[str]) -> None:
-    task = comparison(service, names)
+    task = comparison(service, two(service, names))
     told = task.told(list(sweep(service, task)))
     rows = [
         (each["kind"], each["own"], each["section"], each["about"], each["passages"][each["own"]]["quote"])
@@ -113,6 +113,18 @@ def test_changes_in_a_long_text_are_found_and_nothing_else() -> None:
     assert sum(each.own for each in found) <= 1
 
 
+def test_what_the_second_adds_is_told_beside_a_sentence_that_is_like_it() -> None:
+    """An added sentence was left out where one of the first was like it, or said the same but for a negation."""
+    dog, cat, parrot = (f"The tenant may keep a small {each} in the flat." for each in ("dog", "cat", "parrot"))
+    added = [cat, parrot]
+    for first, second in ((dog, f"{cat} {parrot}"), (dog, f"{dog} {dog.replace('may', 'may not')}")):
+        found = differences(first, second)
+        told = {second[each.start : each.end] for each in found if each.own}
+        told |= {second[slice(*each.other)] for each in found if not each.own and each.other}
+        assert told == {*added}
+        added = [dog.replace("may", "may not")]
+
+
 def test_equal_texts_do_not_differ_and_strange_ones_stand_alone() -> None:
     text = book_text(20)
     assert differences(text, text) == ()
@@ -132,7 +144,7 @@ def test_a_sentence_in_other_words_is_looked_for_and_counts_with_its_numbers(ser
         path = tmp_path / f"{number}.txt"
         path.write_text(text, encoding="utf-8")
         ids += read_through(service, add(service, path)).document_ids
-    task = comparison(service, ids)
+    task = comparison(service, two(service, ids))
     assert known(service, task) == []
     findings = list(sweep(service, task))
     assert len(findings) == task.total

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.asking.answers import Checked
-from app.asking.self_test import ALONE, GAP, OPEN, QUESTION, TRIED, check_testable, in_words, is_right, self_test
+from app.asking.answers import Checked, Place
+from app.asking.self_test import ALONE, GAP, OPEN, QUESTION, TRIED, _gap, check_testable, in_words, is_right, self_test
 from app.asking.sources import source_at
 from app.asking.sweep import Ask, Finding, Item, Task, known
 from app.asking.table_text import written
@@ -128,6 +128,20 @@ def test_a_question_is_asked_once_though_passages_of_a_short_text_share_a_senten
     shapes = [each.shape for each in asked]
     assert shapes.count(QUESTION) > 1, "several passages have the sentence"
     assert [each.question for each in asked if each.shape == OPEN] == [GAP.format("The rent of the boathouse is")]
+
+
+def test_a_sentence_is_gone_on_with_by_a_word_whose_stem_it_does_not_have(service: Service, tmp_path: Path) -> None:
+    """Whatever was said was right where the answer had no term of its own."""
+    path = tmp_path / "Vertrag.txt"
+    path.write_text(
+        "Wer die Kündigung nicht rechtzeitig schreibt, der versäumt die Kündigungsfrist und zahlt bis Oktober."
+    )
+    [document] = add(service, path)
+    found = _gap(service.document_cache, Place("", document=document, start=0, end=len(path.read_text())))
+    assert found is not None
+    question, item = found
+    assert item.answer == "schreibt"
+    assert not is_right(question, item.answer, "Das sage ich nicht.")
 
 
 def test_an_answer_is_right_with_most_of_what_the_question_does_not_say() -> None:

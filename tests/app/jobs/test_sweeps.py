@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -109,6 +110,26 @@ def test_a_table_is_filled_by_a_sweep_of_all_documents(service: Service, context
     assert (row["title"], len(row["cells"])) == ("The Keeper", 1)
     with pytest.raises(UsageError, match="no columns"):
         table_request(service, [], [" "])
+
+
+def test_a_filled_table_stays_when_a_document_is_read_again_or_deleted(
+    service: Service, context: str, tmp_path: Path
+) -> None:
+    """Its cells went with the next reading of a document, and all of it with a document."""
+    store, worker = service.store, Worker(service)
+    path = tmp_path / "The Fox.txt"
+    path.write_text("The fox slept under the boat.")
+    [fox], [keeper] = add(service, path), store.contexts.get(context).document_ids
+    first = read_through(service, [fox])
+    job = worker.sweep(*table_request(service, [keeper, fox], ["keeper: Who was the keeper?"]))
+    assert worker.work_once()
+    told = result_of(service, store.jobs.get(job.id))
+    assert told is not None
+    assert [len(row["cells"]) for row in told["rows"]] == [1, 1]
+    read_through(service, [fox], "streaming")
+    assert result_of(service, store.jobs.get(job.id)) == told
+    store.contexts.delete(first.id)
+    assert result_of(service, store.jobs.get(job.id)) == {**told, "rows": told["rows"][:1], "joined": ANY}
 
 
 def test_a_table_is_begun_stopped_and_removed_on_the_page(

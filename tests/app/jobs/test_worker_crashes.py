@@ -84,8 +84,8 @@ def test_a_reading_goes_on_if_an_answer_within_it_cannot_be_written(
     small = read_book(service, worker, tmp_path, 10)
     held.set()
     large = read_book(service, worker, tmp_path, 30, wait=False)
-    jobs = service.store.jobs
-    wait_for(lambda: bool(jobs.all(subject_id=large, status="running")), "the reading to begin")  # a question goes first
+    jobs = service.store.jobs  # a question among them goes first
+    wait_for(lambda: bool(jobs.all(subject_id=large, status="running")), "the reading to begin")
     turn = worker.ask(lambda: service.store.sessions.add(small).id, "Who?", AnswerOptions(max_tokens=5000))
     wait_for(lambda: len(service.store.turns.get(turn.id).answer) > 5, "the first words")
     with locked(service):

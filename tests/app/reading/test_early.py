@@ -7,7 +7,7 @@ import pytest
 
 from app.asking.answer_options import AnswerOptions
 from app.asking.turns import answer, keep_question, new_session
-from app.errors import AppError
+from app.errors import AppError, UsageError
 from app.jobs.work import Stopped
 from app.jobs.worker import Worker
 from app.reading.documents import IngestOptions, add_documents
@@ -86,6 +86,10 @@ def test_what_was_stopped_is_asked_from_its_checkpoint(service: Service, tmp_pat
     assert turn.measurements["warnings"][0].startswith(f"Asked when {int(100 * share)}% of the text had been read")
     assert 0 < share < 1
     assert all(source["end"] <= len(book_text(120)) * (share + 0.1) for source in turn.sources)
+    with pytest.raises(UsageError, match="has not been read yet"):
+        answer(service, keep_question(service, turn.session_id, "Who?", "+2/30").id, SHORT)
+    pinned = answer(service, keep_question(service, turn.session_id, "Who kept the lamp?", "+1/1").id, SHORT)
+    assert all(source["end"] <= len(book_text(120)) * (share + 0.1) for source in pinned.sources)
     later = stopped(service, row)  # four steps on
     assert later.tokens_read > row.tokens_read
     again = ask(service, turn.session_id)
