@@ -218,7 +218,7 @@
   const send = window.fetch.bind(window);
   // The events of a tab are sent one after another: a busy server may begin the later of two requests first. One whose
   // answer got lost holds the next up for a while.
-  const HOLD_MS = 10000;
+  const HOLD_MS = 20000;
   let last = Promise.resolve();
   const sendInTurn = (to, how) => {
     const answer = Promise.race([last, new Promise((done) => setTimeout(done, HOLD_MS))]).then(() => send(to, how));
