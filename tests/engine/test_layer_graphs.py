@@ -17,7 +17,7 @@ from engine.trained import retaining
 from engine.trained.retaining import RetainingHeads
 from engine.trained.sidecar_weights import save_weights
 from tests.engine import test_methods as promises
-from tests.engine.gguf_files import MODELS, tiny_network, write_gguf
+from tests.engine.gguf_files import LONGROPE, MODELS, tiny_network, write_gguf
 from tests.engine.matrix import CLOSE, QUESTION, TIGHT
 from tests.engine.reading import next_logits, read
 from tests.engine.test_file_layers import logits
@@ -39,11 +39,20 @@ def test_graphs_compute_what_layers_do(name: str, tmp_path: Path, monkeypatch: p
     assert model.network.layer_graphs is not None
     plain = load_model(tmp_path / "model.gguf", "cpu", torch.float32, "none")
     assert [each.sliding_window for each in model.spec.layers] == [each.sliding_window for each in plain.spec.layers]
-    for ours, its in zip(model.spec.layers, plain.spec.layers, strict=True):
-        torch.testing.assert_close(ours.rope.inv_freq, its.rope.inv_freq)
     model.network.layer_graphs = None
     for each, tokens in zip(found, (1, 40), strict=True):
         torch.testing.assert_close(each, logits(model, tokens), **CLOSE)
+
+
+def test_positions_of_long_texts_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LongRoPE computes them when it is called, and graphs never call it."""
+    monkeypatch.setitem(LONGROPE, "short_factor", [1.0] * 16)
+    model = tiny("phi3-longrope", tmp_path, monkeypatch)
+    plain = load_model(tmp_path / "model.gguf", "cpu", torch.float32, "none")
+    assert model.network.layer_graphs is not None
+    for each in (model, plain):
+        wanted = 1.0 / (torch.tensor(LONGROPE["long_factor"]) * 10000.0 ** (torch.arange(16) / 16))
+        torch.testing.assert_close(each.spec.layers[0].rope.inv_freq, wanted)
 
 
 @pytest.mark.parametrize("name", ["olmo2", "starcoder2"])
