@@ -20,6 +20,20 @@ def drawn(tab: Page) -> None:
     tab.wait_for_selector("#book .book")
 
 
+def requests_of(tab: Page, element: str, event: str) -> list[str]:
+    """Return text that tells the requests of an event of a component, one for each listener, in order."""
+    found: list[str] = tab.evaluate(
+        "([element, event]) => {"
+        "  const { components, dependencies } = window.gradio_config;"
+        "  const { id } = components.find(each => each.props.elem_id === element);"
+        "  const listens = each => each.targets.some(([of, name]) => of === id && name === event);"
+        '  return dependencies.filter(listens).map(each => `"fn_index":${each.id},`);'
+        "}",
+        [element, event],
+    )
+    return found
+
+
 def side(tab: Page, name: str) -> None:
     """Unfold a fold of the right side."""
     tab.locator("#side").get_by_role("button", name=name).click()

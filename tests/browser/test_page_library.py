@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Response, Route, expect
 from app.cli import main
 from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, Server, book_text
-from tests.browser.helpers import EVIL, ask, asked, fill, visit
+from tests.browser.helpers import EVIL, ask, asked, fill, requests_of, visit
 
 pytestmark = pytest.mark.browser
 
@@ -270,12 +270,7 @@ def test_choices_count_in_the_order_in_which_they_are_made(tab: Page, server: Se
     for name in ("One", "Other"):
         server.read((f"{name} of two.txt", f"{name} text of two.".encode()), method="exact", budget="320")
     visit(tab, server, "?new=1")
-    choice = tab.evaluate(
-        "const { components, dependencies } = window.gradio_config;"
-        "const { id } = components.find(each => each.props.elem_id === 'kept');"
-        "const chooses = ([of, name]) => of === id && name === 'input';"
-        '`"fn_index":${dependencies.find(each => each.targets.some(chooses)).id},`'
-    )
+    [choice] = requests_of(tab, "kept", "input")
     held, answered = list[Route](), list[str]()
 
     def hold(route: Route) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 from sessions import Store
 from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
-from tests.browser.helpers import ask, asked, drawn, visit
+from tests.browser.helpers import ask, asked, drawn, requests_of, visit
 
 pytestmark = pytest.mark.browser
 
@@ -50,11 +50,7 @@ def test_a_failed_event_says_so_above_the_field_and_loses_nothing(
     visit(tab, server, f"?context={reading['id']}&session={session}")
     tab.get_by_role("button", name="How to answer").click()
     expect(tab.locator("#temperature :is(input, textarea)")).to_be_visible()
-    follows = tab.evaluate(  # the last event of a click on *New document*
-        "const { components, dependencies } = window.gradio_config;"
-        "const { id } = components.find(each => each.props.elem_id === 'new-reading');"
-        '`"fn_index":${dependencies.findLast(each => each.targets.some(target => target[0] === id)).id}`'
-    )
+    follows = requests_of(tab, "new-reading", "click")[-1]
     failed: set[str] = set()
     late: list[Route] = []
 
