@@ -7,6 +7,7 @@ is quoted.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 from app.asking.answer_options import AnswerOptions
@@ -127,21 +128,24 @@ def recap(service: Service, context: ContextRow, up_to: str) -> Task:
     """
     parts = parts_of(context, up_to, service.document_cache)
 
+    @cache
+    def summed_up(part: Part, said: str) -> dict[str, Any]:
+        return asdict(_summed_up(part, said, service.document_cache))
+
     def told(findings: Sequence[Finding]) -> dict[str, Any]:
-        pairs = zip(parts, findings, strict=False)
-        return {"parts": [asdict(_summed_up(part, found.said, service.document_cache)) for part, found in pairs]}
+        return {"parts": [summed_up(part, found.said) for part, found in zip(parts, findings, strict=False)]}
 
     return every([QUESTION], [Place(context.id, part.pages) for part in parts], SHAPE, told)
 
 
 def known_recap(service: Service, context: ContextRow, up_to: str = "") -> list[Part]:
     """Return the chapters of a context, with the sentences that are known. up_to: see `parts_of`."""
-    cache = service.document_cache
-    parts = parts_of(context, up_to, cache)
-    found = findings_of(service, recap(service, context, up_to))
+    documents = service.document_cache
+    parts = parts_of(context, up_to, documents)
+    found = findings_of(service, [Place(context.id)])
     keys = [(Place(context.id, part.pages), QUESTION, SHAPE.name) for part in parts]
     return [
-        _summed_up(part, found[key].said, cache) if key in found else part
+        _summed_up(part, found[key].said, documents) if key in found else part
         for part, key in zip(parts, keys, strict=True)
     ]
 

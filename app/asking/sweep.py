@@ -159,7 +159,7 @@ def sweep(
         on_pass: called after each pass and piece; its exception ends the sweep, and what was found is kept.
         anew: whether to ask again what is known from before.
     """
-    kept = {} if anew else findings_of(service, task)
+    kept = {} if anew else findings_of(service, task.places)
 
     def found(ask: Ask) -> Finding:
         if ask.key not in kept:
@@ -174,7 +174,7 @@ def sweep(
 
 def known(service: Service, task: Task) -> list[Finding]:
     """Return the findings known from before, up to the first one that is missing."""
-    kept = findings_of(service, task)
+    kept = findings_of(service, task.places)
     return [*_found(task.asks(), lambda ask: kept.get(ask.key))]
 
 
@@ -195,10 +195,10 @@ def _keep(service: Service, shape: Shape, found: Finding) -> None:
         service.store.measurements.add(KIND, found.place.context, values)
 
 
-def findings_of(service: Service, task: Task) -> dict[tuple[Place, str, str], Finding]:
-    """Return the known findings of the contexts of a task, by `Ask.key`."""
+def findings_of(service: Service, places: Sequence[Place]) -> dict[tuple[Place, str, str], Finding]:
+    """Return the known findings of the contexts of places, by `Ask.key`."""
     found = {}
-    for context in dict.fromkeys(place.context for place in task.places):
+    for context in dict.fromkeys(place.context for place in places):
         for row in service.store.measurements.newest(KIND, context, MOST_KEPT):
             kept: dict[str, Any] = row.values
             place, items = Place(**kept["place"]), tuple(Item(**each) for each in kept["items"])
