@@ -49,8 +49,7 @@ class PassTimes:
         work, lookup = footprint.work, footprint.lookup
         through = work.passed + work.inserted
         rows = min(chunk * through / work.passed, through)
-        head = self.model.head if scored else 0
-        each = self._pass_sec(footprint, rows, work.attended, head, work.explicit)
+        each = self._pass_sec(footprint, rows, work.attended, scored, work.explicit)
         reading = through / rows * (each + self._link_sec(footprint, rows * lookup.fetched))
         if self.shared or not footprint.resident:  # entries are copied to host memory
             reading += _far_bytes(footprint) / self.rates.link
@@ -59,7 +58,7 @@ class PassTimes:
         # By a second look some passages usually stand out, which leaves little to search.
         searching = self._search_sec(footprint) if lookup.looks == 1 else 0.0
         passes = math.ceil(QUESTION / lookup.asked_together)
-        asking = passes * self._pass_sec(footprint, QUESTION / passes, work.attended_per_answer_token, 0, True)
+        asking = passes * self._pass_sec(footprint, QUESTION / passes, work.attended_per_answer_token, False, True)
         picked = lookup.picking * lookup.fetched_per_answer_token
         asking += self._link_sec(footprint, QUESTION * (lookup.fetched + picked))
         link = self._link_sec(footprint, lookup.asked or max(lookup.picking, 1) * lookup.fetched_per_answer_token)
@@ -67,24 +66,23 @@ class PassTimes:
         # The beginning of an answer is a pass of its own in most templates, which is not recorded.
         begun = dataclasses.replace(footprint, work=dataclasses.replace(work, recorded=False))
         beginning, answering = (
-            link + self._pass_sec(each, 1, work.attended_per_answer_token, self.model.head, True)
-            for each in (begun, footprint)
+            link + self._pass_sec(each, 1, work.attended_per_answer_token, True, True) for each in (begun, footprint)
         )
         first = lookup.looks * asking + self._search_sec(footprint, QUESTION) + beginning
         first += searching * (1 - 1 / lookup.search_every)
         return reading, first, 1 / answering
 
-    def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
+    def _pass_sec(self, footprint: Footprint, rows: float, attended: float, scored: bool, explicit: bool) -> float:
         """Return the seconds of one pass without what it reads in host memory."""
         model, rates, work = self.model, self.rates, footprint.work
         size = model.spec.dtype.itemsize
-        products = operations(model, rows, attended, rows if head else 0)
+        products = operations(model, rows, attended, rows if scored else 0)
         # Retaining heads score every token; beacon weights are for beacons only.
         share = work.inserted / (work.passed + work.inserted) if work.inserted else 1.0
         trained = 2 * rows * share * footprint.weight_bytes / size
         slower = SLOWER_INT4 if self.shared and self.quantize == "int4" and rows > DIRECT else 1.0
         computing = slower * products.linear + products.head + products.recurrence + trained
-        weights = self._weight_bytes(rows, bool(head)) + footprint.weight_bytes
+        weights = self._weight_bytes(rows, scored) + footprint.weight_bytes
         entries = attended * model.spec.entry_bytes
         if rows == 1 and not self.shared:
             entries /= KERNEL_SHARE
@@ -101,7 +99,7 @@ class PassTimes:
         replayed = rows == 1 and work.recorded and self.quantize != "8bit"
         return device + REPLAYED_SEC * len(model.spec.layers) if replayed else max(device, small)
 
-    def _weight_bytes(self, rows: float, head: bool) -> float:
+    def _weight_bytes(self, rows: float, scored: bool) -> float:
         """Return the bytes of weights that a pass moves: all of them once, but only the experts that tokens choose.
 
         Experts in codes are usually unpacked in every pass, linear layers on a GPU if several tokens share them.
@@ -111,7 +109,7 @@ class PassTimes:
         coded: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
         if not self.shared and rows == 1 and model.packed(self.quantize):
             coded /= PACKED_SHARE
-        moved: float = coded + model.multiplied * size + (model.head_bytes(self.quantize) if head else 0)
+        moved: float = coded + model.multiplied * size + (model.head_bytes(self.quantize) if scored else 0)
         if model.unpacks(self.quantize, rows):
             moved += 2 * model.linear_weights * size
         packing = model.packing(self.quantize)

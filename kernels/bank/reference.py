@@ -52,7 +52,6 @@ def bring(
         slot = table[unit]
         if slot != FREE and filled[slot] >= min(bank.size, there - unit * bank.size):
             used[slot] = lookup
-            rank[slot] = rank[slot] if bank.by_attention else lookup
             continue
         missing.append(unit)
         if slot != FREE:
